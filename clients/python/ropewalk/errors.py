@@ -134,11 +134,11 @@ class ResourceExhausted(Error):
 
 
 class TimedOut(Error):
-    """The server's time limit of the request has passed; a write may have been committed."""
+    """The server's time limit of the request has passed, or its outcome is unknown; a write may have been committed."""
 
 
 class Unavailable(Error):
-    """The server is stopping."""
+    """The server is stopping, or it is a node that knows no leader at the moment. Nothing was written."""
 
 
 class ServerError(Error):
@@ -178,6 +178,8 @@ _BY_CODE: dict[str, type[Error]] = {
     "no_such_lease": NotFound,
     "no_such_route": NotFound,
     "not_found": NotFound,
+    "not_leader": Unavailable,
+    "outcome_unknown": TimedOut,
     "permission_denied": PermissionDenied,
     "precondition_failed": PreconditionFailed,
     "resource_exhausted": ResourceExhausted,

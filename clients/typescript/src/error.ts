@@ -5,6 +5,7 @@ export type ErrorCode =
   | "tracking_conflict" | "already_exists" | "key_conflict" | "precondition_failed" | "commit_unreadable" | "too_large"
   | "unsupported_media_type" | "unknown_host" | "validation_failed" | "quota_exceeded" | "idempotency_mismatch"
   | "resource_exhausted" | "headers_too_large" | "internal" | "io" | "corrupt" | "stopping" | "timeout"
+  | "not_leader" | "outcome_unknown"
   /** No complete response: the connection failed, broke, or took longer than `timeoutMs`. */
   | "network"
   /** Another worker has moved the checkpoint of {@link EventStore.follow}. */
@@ -97,12 +98,14 @@ export function isConflict(error: unknown): error is RopewalkError {
   return error.code === "condition_failed" || error.code === "key_conflict";
 }
 
-const RETRYABLE = new Set<string>(["network", "key_conflict", "resource_exhausted", "stopping", "request_timeout", "timeout"]);
+const RETRYABLE = new Set<string>([
+  "network", "key_conflict", "resource_exhausted", "stopping", "request_timeout", "timeout", "not_leader", "outcome_unknown",
+]);
 
 /**
  * Whether the same request may succeed later without a change.
  *
- * After `network` and `timeout` the request may have been executed: repeat a write only with its
+ * After `network`, `timeout` and `outcome_unknown` the request may have been executed: repeat a write only with its
  * idempotency key.
  */
 export function isRetryable(error: unknown): error is RopewalkError {

@@ -55,11 +55,8 @@ struct Evaluating {
 impl Monitoring {
     /// Jobs that do not run yet; the derived metrics are by name.
     pub fn new(config: Config, derived: BTreeMap<String, DerivedMetric>) -> Self {
-        let state = |group: &RuleGroup| {
-            Arc::new(GroupState::new(group.clone(), config.external_labels.clone(), true))
-        };
         Self {
-            groups: RwLock::new(config.groups.iter().map(state).collect()),
+            groups: RwLock::new(states(&config)),
             config: RwLock::new(Arc::new(config)),
             pools: Arc::default(),
             derived: watch::Sender::new(derived),
@@ -123,8 +120,14 @@ impl Monitoring {
             host.service().metrics().config_read(read.is_ok());
             match read {
                 Ok(config) => {
+                    // Before the jobs run, as on a node that follows, only the list of groups changes.
+                    if !running.has_begun {
+                        *self.groups.write().unwrap_or_else(PoisonError::into_inner) = states(&config);
+                    }
                     *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
-                    self.arrange(&host, &mut running).await;
+                    if running.has_begun {
+                        self.arrange(&host, &mut running).await;
+                    }
                     tracing::info!("prometheus.config was read again");
                     Ok(())
                 }
@@ -202,6 +205,13 @@ impl Monitoring {
             running.others.spawn(fade(host.clone(), self.clone(), series, at_ms, wait));
         }
     }
+}
+
+/// The groups of a configuration, not yet evaluated.
+fn states(config: &Config) -> Arc<[Arc<GroupState>]> {
+    let state =
+        |group: &RuleGroup| Arc::new(GroupState::new(group.clone(), config.external_labels.clone(), true));
+    config.groups.iter().map(state).collect()
 }
 
 fn failed(what: &str) -> ConfigError {

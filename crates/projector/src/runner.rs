@@ -98,7 +98,8 @@ impl Runner {
         }
     }
 
-    /// Follows the projections in a thread, until the returned value is dropped.
+    /// Follows the projections in a thread, until the returned value is dropped. On a node that follows the thread waits
+    /// until the node leads.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -111,6 +112,10 @@ impl Runner {
     fn follow(&mut self) {
         *self.wake.thread.lock() = Some(std::thread::current());
         let wake = self.wake.clone();
+        // A node that follows leaves the projections to its leader. An error: the database stopped.
+        if self.db.wait_leading(&wake.stops).is_err() {
+            return;
+        }
         while !wake.stops.load(Ordering::Acquire) {
             wake.is_woken.store(false, Ordering::Release);
             let seen = self.db.seq();

@@ -222,6 +222,8 @@ fn code_of(error: &Error) -> &'static str {
         (_, Class::Busy) => "resource_exhausted",
         (_, Class::Corrupt) => "corrupt",
         (_, Class::Io) => "io",
+        (_, Class::NotLeader) => "not_leader",
+        (_, Class::Unknown) => "outcome_unknown",
         (_, Class::Internal) => "internal",
     }
 }

@@ -8,13 +8,13 @@
 //! A checkpoint belongs to one incarnation of a store: once the store is deleted, it reads as absent.
 
 use ropewalk_base::{DecodeError, Decoder, Position, put_u64, put_varint};
-use ropewalk_engine::{Durability, EngineError, Isolation, KeyspaceOptions};
+use ropewalk_engine::{Durability, EngineError, Isolation};
 use ropewalk_events::{EventStore, EventsError};
 
 use crate::database::Database;
+use crate::database::system_keyspace::SystemKeyspace;
 use crate::database::transaction::Transaction;
 use crate::error::Error;
-use crate::keyspace::Keyspace;
 use crate::names::check_name;
 
 const KEYSPACE: &str = "sys.checkpoints";
@@ -53,7 +53,7 @@ pub struct ConsumerCheckpoint {
 pub struct ConsumerCheckpoints {
     db: Database,
     store: EventStore,
-    keyspace: Keyspace,
+    keyspace: SystemKeyspace,
 }
 
 impl Database {
@@ -62,7 +62,7 @@ impl Database {
     /// # Errors
     /// The name is not allowed for a store, or the commit that defines its keyspace fails.
     pub fn consumer_checkpoints(&self, store: &str) -> Result<ConsumerCheckpoints, Error> {
-        let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
+        let keyspace = self.system_keyspace(KEYSPACE)?;
         Ok(ConsumerCheckpoints { store: self.events(store)?, db: self.clone(), keyspace })
     }
 }
@@ -100,7 +100,7 @@ impl ConsumerCheckpoints {
         put_varint(&mut value, u64::from(store));
         put_varint(&mut value, position.0);
         put_u64(&mut value, self.db.engine().env().clock.wall_micros().cast_unsigned());
-        tx.put(self.keyspace, &self.key(name), &value);
+        tx.put(self.keyspace.to_write(&self.db)?, &self.key(name), &value);
         Ok(())
     }
 
@@ -109,6 +109,9 @@ impl ConsumerCheckpoints {
     /// # Errors
     /// The name is not allowed for a consumer, or stored data is corrupt.
     pub fn get(&self, name: &str) -> Result<Option<Position>, Error> {
+        if self.keyspace.to_read(&self.db).is_none() {
+            return check_name("consumer", name).map(|()| None);
+        }
         self.get_in(&mut self.db.begin(), name)
     }
 
@@ -119,7 +122,8 @@ impl ConsumerCheckpoints {
     /// As [`ConsumerCheckpoints::get`].
     pub fn get_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
         check_name("consumer", name)?;
-        let Some(stored) = tx.get(self.keyspace, &self.key(name))? else { return Ok(None) };
+        let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(None) };
+        let Some(stored) = tx.get(keyspace, &self.key(name))? else { return Ok(None) };
         let (store, found) = self.decoded(name, &stored)?;
         Ok((self.store.id_at(tx.snapshot().engine()) == Some(store)).then_some(found.position))
     }
@@ -129,10 +133,11 @@ impl ConsumerCheckpoints {
     /// # Errors
     /// Stored data is corrupt.
     pub fn all(&self) -> Result<Vec<ConsumerCheckpoint>, Error> {
+        let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(Vec::new()) };
         let snapshot = self.db.snapshot();
         let store = self.store.id_at(snapshot.engine());
         let before = self.key("");
-        let mut cursor = snapshot.cursor(self.keyspace);
+        let mut cursor = snapshot.cursor(keyspace);
         let mut all = Vec::new();
         cursor.seek(&before)?;
         while cursor.valid() {
@@ -154,10 +159,11 @@ impl ConsumerCheckpoints {
     pub fn remove(&self, name: &str) -> Result<bool, Error> {
         check_name("consumer", name)?;
         let key = self.key(name);
+        let keyspace = self.keyspace.to_write(&self.db)?;
         self.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, |tx| {
-            let there = tx.get(self.keyspace, &key)?.is_some();
+            let there = tx.get(keyspace, &key)?.is_some();
             if there {
-                tx.delete(self.keyspace, &key);
+                tx.delete(keyspace, &key);
             }
             Ok(there)
         })

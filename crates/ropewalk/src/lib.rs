@@ -149,6 +149,7 @@ pub mod engine {
 pub mod cluster {
     pub use ropewalk_engine::shared::*;
     pub use ropewalk_engine::{Followed, Role, SharedOptions};
+    pub use ropewalk_log::LogId;
 }
 /// Parts of the engine that SQL and the server build on. No stable API.
 #[doc(hidden)]
@@ -162,6 +163,9 @@ pub mod hooks {
         LockWaitWaker, ReadMode, WaitVisible, WriteCapacity,
     };
     pub use ropewalk_events::{AppendSection, BodyRef, StoreMark};
+
+    pub use crate::database::leading::UntilLeading;
+    pub use crate::database::system_keyspace::{SystemKeyspace, WatchedKeyspace};
 
     /// Stored results of transactions by idempotency key.
     pub mod idempotency {

@@ -9,6 +9,11 @@
 //! `settings` defines the options, `server` the life of the process, `connection` the handling of one client.
 #![deny(missing_docs)]
 
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "cluster/absent.rs"]
+mod cluster;
 mod config;
 mod console;
 mod net;
@@ -18,8 +23,9 @@ mod server;
 mod workers;
 
 pub use config::settings::{
-    Console, DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory,
-    MongoDb, Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+    Cluster, Console, DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat,
+    Memory, MongoDb, Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys,
+    schema,
 };
 pub use config::units::{ByteSize, Every, Listen, Period, StoreListen};
 pub use net::listen::{SOCKET_NAME, connect_local};

@@ -3,6 +3,8 @@
 //! ```text
 //! settings ─▶ database ─▶ certificates ─▶ may this be reached? ─▶ ports ─▶ ready ─▶ … ─▶ stop
 //! stop: no new connection ─▶ streams end, requests finish (bounded time) ─▶ sync and close
+//!
+//! node of a cluster: each round opens the database as a follower ─▶ caught up ─▶ ports … ─▶ deposed: stop, next round
 //! ```
 //! SIGTERM and SIGINT stop the server; a second one stops it at once, without waiting for requests. SIGHUP
 //! reads the certificates and `prometheus.config` again. Commits acknowledged as durable survive however the
@@ -10,10 +12,10 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -21,22 +23,24 @@ use axum::middleware::Next;
 use axum::response::Response;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
-use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce};
+use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce, ToLeader};
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
 use ropewalk_prometheus::{Deltas, Prometheus, PrometheusSettings};
 use ropewalk_transactions::OpenTransactions;
-use ropewalk_wire::{Service, ServiceSettings, WireError};
+use ropewalk_wire::{NodeAddresses, Service, ServiceSettings, WireError};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 
+use crate::cluster::{self, Joined};
 use crate::config::settings::{Console, Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::config::units::{Every, Listen, Period, Share, StoreListen};
 use crate::net::connection::{Port, Protocol, Room};
 use crate::net::listen::{Listener, LocalSocket};
+use crate::net::ports::Ports;
 use crate::net::tls::{Certificates, TlsError};
 use crate::process::notify::ServiceManager;
 use crate::workers::mongo::MongoPort;
@@ -49,6 +53,16 @@ const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
 const EXPIRY_PAUSE: Duration = Duration::from_secs(60);
 /// How often the certificate's files are checked for changes.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
+/// How long a request may still use a database that is closed to be opened again.
+const RELEASE_TIME: Duration = Duration::from_secs(30);
+/// Interval of the checks for that.
+const RELEASE_LOOK: Duration = Duration::from_millis(10);
+/// A round that was shorter …
+const SHORT_ROUND: Duration = Duration::from_secs(5);
+/// … is followed by this pause, so that a node that fails at once does not fail all the time.
+const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time for the requests of a node that no longer leads: they cannot write any more.
+const DEPOSED_DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Least memory, as in the engine.
 const MEMORY_MIN: u64 = 1 << 20;
 
@@ -71,6 +85,12 @@ pub enum ServeError {
     /// The service cannot be set up.
     #[error(transparent)]
     Service(#[from] WireError),
+    /// The server cannot be a node of its cluster.
+    #[error("the node cannot follow its cluster: {what}")]
+    Cluster {
+        /// Why.
+        what: String,
+    },
     /// Others could reach the server without authentication or encryption.
     #[error("{what}")]
     Exposed {
@@ -115,8 +135,10 @@ pub struct ReadyFile {
 /// Serves until a signal stops it. `listening` receives the addresses once everything is served; with
 /// `ready_file` a [`ReadyFile`] is also written there.
 ///
+/// A node of a cluster that no longer leads closes its database, opens it again, and serves at the same addresses.
+///
 /// # Errors
-/// [`ServeError`]: why nothing was served, or that the last sync failed.
+/// [`ServeError`]: why nothing was served, that the last sync failed, or that the node cannot follow its cluster.
 pub fn serve(
     effective: &Effective,
     ready_file: Option<&Path>,
@@ -125,15 +147,7 @@ pub fn serve(
     let settings = &effective.settings;
     // Before any thread starts. A kernel that does not know the option has nothing to switch off.
     let small = crate::process::huge_pages::stay_small();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
-    let logs = {
-        let _inside = runtime.enter();
-        crate::process::logs::start(&settings.log)?
-    };
+    let logs = crate::process::logs::start(&settings.log)?;
     for name in &effective.unknown_variables {
         tracing::warn!(name, "unknown setting in the environment; ignored");
     }
@@ -143,39 +157,185 @@ pub fn serve(
     raise_descriptor_limit();
     check(settings)?;
     refuse_shared_directory(&settings.dir.0)?;
-    let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
+    let mut lasting = Lasting::default();
+    let mut said = |addresses: &[Address]| -> Result<(), ServeError> {
+        if let Some(path) = ready_file {
+            write_ready(path, settings, addresses)?;
+        }
+        listening(addresses);
+        Ok(())
+    };
+    let served = loop {
+        let begun = Instant::now();
+        match round(effective, &mut lasting, &mut said) {
+            Ok(Round::Stopped) => break Ok(()),
+            Ok(Round::Reopen) if begun.elapsed() < SHORT_ROUND => std::thread::sleep(REOPEN_PAUSE),
+            Ok(Round::Reopen) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    logs.finish();
+    if let Some(path) = ready_file.filter(|_| lasting.is_opened) {
+        // A ready file of an earlier run must not be mistaken for this server's.
+        let _ = std::fs::remove_file(path);
+    }
+    served?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Parts that outlive the database: a node of a cluster opens it several times.
+#[derive(Default)]
+struct Lasting {
+    signals: Option<Signals>,
+    ports: Ports,
+    cluster: cluster::Lasting,
+    /// The database was opened.
+    is_opened: bool,
+    /// The addresses were announced.
+    is_announced: bool,
+}
+
+/// How a round of serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// By a signal.
+    Stopped,
+    /// The database is opened again.
+    Reopen,
+}
+
+/// Opens the database, serves it, and closes it.
+fn round(
+    effective: &Effective,
+    lasting: &mut Lasting,
+    said: &mut dyn FnMut(&[Address]) -> Result<(), ServeError>,
+) -> Result<Round, ServeError> {
+    let settings = &effective.settings;
+    let io = |what: &str| {
+        let what = what.to_owned();
+        move |source| ServeError::Io { what, source }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(STACK_BYTES)
+        .enable_all()
+        .build()
+        .map_err(io("start threads"))?;
+    if lasting.signals.is_none() {
+        let _inside = runtime.enter();
+        // They last over all rounds, so that none is missed between two of them.
+        lasting.signals = Some(Signals::new().map_err(io("listen to signals"))?);
+    }
+    let options = Options::new().memory_budget(settings.memory.0.0);
+    let (db, joined) = match settings.cluster.log {
+        None => (options.open(&settings.dir.0)?, None),
+        Some(_) => {
+            let addresses = advertised(settings, &mut lasting.ports)?;
+            let (db, joined) = cluster::join(&mut lasting.cluster, options, settings, &addresses)?;
+            (db, Some(joined))
+        }
+    };
+    lasting.is_opened = true;
+    let engine = Arc::downgrade(db.engine());
     let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
     let sweeper = db.documents().sweep_in_background(EXPIRY_PAUSE);
     let projections = match settings.projections.run.0 {
         true => Some(crate::projections::start(&db)?),
         false => None,
     };
-    let threads =
-        Threads::start().map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
-    let done = runtime.block_on(async {
-        let running = Running::start(effective, db.clone(), threads.lanes()).await?;
-        if let Some(path) = ready_file {
-            write_ready(path, settings, &running.addresses)?;
-        }
-        listening(&running.addresses);
-        running.until_told().await
-    });
-    logs.finish();
+    let threads = Threads::start().map_err(io("start threads"))?;
+    let done = runtime.block_on(serve_round(effective, &db, joined.as_ref(), threads.lanes(), lasting, said));
     // Running tasks have had their drain time.
     runtime.shutdown_timeout(Duration::from_secs(1));
     threads.end(Duration::from_secs(1));
     drop(projections);
     drop(rules);
     drop(sweeper);
-    let closed = db.close();
-    if let Some(path) = ready_file {
-        // A ready file of an earlier run must not be mistaken for this server's.
-        let _ = std::fs::remove_file(path);
+    if let Some(joined) = joined {
+        joined.stop();
     }
-    done?;
-    closed?;
-    tracing::info!("stopped");
+    let closed = db.close();
+    let done = done?;
+    // The engine of a node that was deposed has stopped, and has nothing to sync.
+    if done == Round::Stopped {
+        closed?;
+    }
+    wait_for_release(&engine, done)?;
+    Ok(done)
+}
+
+/// Waits until nothing uses the engine any more, so that its directory can be opened again.
+fn wait_for_release<T>(engine: &Weak<T>, done: Round) -> Result<(), ServeError> {
+    let until = Instant::now() + RELEASE_TIME;
+    while done == Round::Reopen && engine.strong_count() > 0 {
+        if Instant::now() >= until {
+            let what = format!("a request still uses the database {RELEASE_TIME:?} after it was closed");
+            return Err(ServeError::Cluster { what });
+        }
+        std::thread::sleep(RELEASE_LOOK);
+    }
     Ok(())
+}
+
+/// Serves an open database until a signal, or until its node has ended.
+async fn serve_round(
+    effective: &Effective,
+    db: &Database,
+    joined: Option<&Joined>,
+    lanes: Lanes,
+    lasting: &mut Lasting,
+    said: &mut dyn FnMut(&[Address]) -> Result<(), ServeError>,
+) -> Result<Round, ServeError> {
+    let Lasting { signals: Some(signals), ports, is_announced, .. } = lasting else {
+        return Ok(Round::Stopped);
+    };
+    if let Some(joined) = joined {
+        tokio::select! {
+            caught_up = joined.caught_up() => caught_up?,
+            end = joined.ended() => return reopened(&end),
+            signal = signals.stop() => {
+                tracing::info!(signal, "stopping");
+                return Ok(Round::Stopped);
+            }
+        }
+    }
+    let running = Running::start(effective, db.clone(), joined, lanes, ports).await?;
+    if !*is_announced {
+        said(&running.addresses)?;
+        *is_announced = true;
+    }
+    running.until_told(signals, joined).await
+}
+
+fn reopened(end: &cluster::End) -> Result<Round, ServeError> {
+    Ok(if cluster::is_reopened(end)? { Round::Reopen } else { Round::Stopped })
+}
+
+/// The addresses that other nodes and clients reach, of ports that are taken for them.
+fn advertised(settings: &Settings, ports: &mut Ports) -> Result<NodeAddresses, ServeError> {
+    let host = settings.cluster.advertise.as_deref().unwrap_or_default();
+    // An IPv6 address is in brackets in a URL.
+    let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() };
+    let is_secure = settings.tls.cert.is_some() || settings.dev_tls;
+    let secure = |plain: &'static str, over_tls: &'static str| if is_secure { over_tls } else { plain };
+    let mut addresses = NodeAddresses::default();
+    for (name, protocol, listen) in [
+        ("http", secure("http", "https"), settings.http.listen),
+        ("grpc", secure("grpc", "grpcs"), settings.grpc.listen),
+        ("postgres", "postgres", settings.postgres.listen),
+        ("mongo", "mongodb", settings.mongo.listen),
+    ] {
+        let Some(asked) = listen.address() else { continue };
+        let failed = |source| ServeError::Io { what: format!("listen on {asked} for {name}"), source };
+        let port = ports.reserve(name, asked).map_err(failed)?.port();
+        match settings.mongo.announce.as_deref().and_then(|announced| announced.rsplit_once(':')) {
+            Some((host, port)) if name == "mongo" => {
+                addresses.push(protocol, host, port.parse().unwrap_or_default());
+            }
+            _ => addresses.push(protocol, &host, port),
+        }
+    }
+    Ok(addresses)
 }
 
 /// Checks constraints between settings that types cannot express.
@@ -194,6 +354,16 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     }
     if settings.dev_tls && settings.tls.cert.is_some() {
         return refuse("dev_tls", "makes a certificate, and tls.cert names another; take one of them out");
+    }
+    if settings.cluster.log.is_some() && settings.cluster.advertise.is_none() {
+        return refuse("cluster.advertise", "is missing: clients and other nodes have to reach this node");
+    }
+    if settings.cluster.log.is_none() && settings.cluster.advertise.is_some() {
+        return refuse("cluster.log", "is missing: cluster.advertise alone makes no cluster");
+    }
+    let host = settings.cluster.advertise.as_deref().unwrap_or("host");
+    if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/,@".contains(&byte)) {
+        return refuse("cluster.advertise", "is not a host name or an IP address");
     }
     let addresses = [
         settings.http.listen.address(),
@@ -247,7 +417,7 @@ fn write_ready(path: &Path, settings: &Settings, listening: &[Address]) -> Resul
         .map_err(|source| ServeError::Io { what: format!("write {}", path.display()), source })
 }
 
-struct Running {
+struct Running<'p> {
     service: Service,
     /// Shared by HTTP and gRPC, so that limits and tokens are those of the server.
     transactions: OpenTransactions,
@@ -259,7 +429,7 @@ struct Running {
     /// With a configuration that may be read again.
     prometheus: Option<Prometheus>,
     drain_time: Duration,
-    signals: Signals,
+    ports: &'p mut Ports,
 }
 
 /// The settings with their origins, for administrators.
@@ -307,11 +477,15 @@ impl Signals {
     }
 }
 
-impl Running {
-    async fn start(effective: &Effective, db: Database, lanes: Lanes) -> Result<Self, ServeError> {
+impl<'p> Running<'p> {
+    async fn start(
+        effective: &Effective,
+        db: Database,
+        joined: Option<&Joined>,
+        lanes: Lanes,
+        ports: &'p mut Ports,
+    ) -> Result<Self, ServeError> {
         let settings = &effective.settings;
-        let signals = Signals::new()
-            .map_err(|source| ServeError::Io { what: "listen to signals".to_owned(), source })?;
         let limits = ropewalk_wire::Limits {
             request_bytes: usize::try_from(settings.limits.request_bytes.0).unwrap_or(usize::MAX),
             request_time: settings.limits.request_time.0,
@@ -327,6 +501,9 @@ impl Running {
         };
         let service = Service::new(db, service_settings)?;
         service.metrics().add_source(crate::projections::gauges);
+        if let Some(joined) = joined {
+            joined.serve(&service, settings);
+        }
         let certificates = certificates(settings)?;
         refuse_exposed(settings, &service)?;
         let mut running = Self {
@@ -339,22 +516,23 @@ impl Running {
             certificates,
             prometheus: None,
             drain_time: settings.stop.drain_time.0,
-            signals,
+            ports,
         };
         let prometheus = prometheus(&running.service, settings)?;
         let postgres = postgres(&running.service, settings);
         postgres.share_promql_memory(prometheus.memory());
-        let http = running.http(prometheus.routes().merge(postgres.routes()), effective)?;
+        let leader = joined.map(Joined::to_leader);
+        let http = running.http(prometheus.routes().merge(postgres.routes()), effective, leader)?;
 
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
         }
         if let Some(address) = settings.http.listen.address() {
-            running.listen("http", Protocol::Http, address, http)?;
+            running.listen("http", "http", Protocol::Http, address, http)?;
         }
         if let Some(address) = settings.grpc.listen.address() {
             let router = running.grpc(&prometheus, None).await;
-            running.listen("grpc", Protocol::Grpc, address, router)?;
+            running.listen("grpc", "grpc", Protocol::Grpc, address, router)?;
         }
         for StoreListen { store, address } in &settings.grpc.stores {
             running.listen_store(&prometheus, store, *address).await?;
@@ -376,20 +554,22 @@ impl Running {
         Ok(running)
     }
 
+    /// Opens a TCP port. `port`: its name among the ports; `name`: that of its protocol.
     fn listen(
         &mut self,
+        port: &str,
         name: &'static str,
         protocol: Protocol,
         address: SocketAddr,
         router: Router,
     ) -> Result<(), ServeError> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for {name}"), source };
-        let listener = Listener::tcp(address).map_err(failed)?;
+        let listener = self.ports.listen(port, address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(protocol.alpn())).transpose()?;
         self.serve(name, protocol, listener, config.map(TlsAcceptor::from), router).map_err(failed)
     }
 
-    /// Opens a gRPC port with a default store, which is created with it.
+    /// Opens a gRPC port with a default store, which is created with it; on a node that follows, by its leader.
     async fn listen_store(
         &mut self,
         prometheus: &Prometheus,
@@ -401,9 +581,11 @@ impl Running {
             what: error.to_string(),
         };
         let opened = self.service.database().events(store).map_err(invalid)?;
-        opened.create().map_err(ropewalk::Error::from)?;
+        if self.service.database().leads() {
+            opened.create().map_err(ropewalk::Error::from)?;
+        }
         let router = self.grpc(prometheus, Some(store)).await;
-        self.listen("grpc", Protocol::Grpc, address, router)?;
+        self.listen(&format!("grpc {store}"), "grpc", Protocol::Grpc, address, router)?;
         if let Some(address) = self.addresses.last_mut() {
             address.store = Some(store.to_owned());
         }
@@ -411,19 +593,29 @@ impl Running {
     }
 
     /// The routes of the HTTP port and the local socket.
-    fn http(&self, further: Router, effective: &Effective) -> Result<Router, ServeError> {
+    fn http(
+        &self,
+        further: Router,
+        effective: &Effective,
+        leader: Option<Arc<dyn ToLeader>>,
+    ) -> Result<Router, ServeError> {
         let settings = &effective.settings;
         let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
         let invalid_host = |what: String| SettingsError::Invalid { place: "http.hosts".to_owned(), what };
         let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
+        // Other nodes reach this one by the name that it advertises.
+        let is_name = |host: &&String| host.trim_matches(['[', ']']).parse::<IpAddr>().is_err();
+        let advertised = settings.cluster.advertise.iter().filter(is_name);
+        let names: Vec<&String> = settings.http.hosts.iter().chain(advertised).collect();
         let http = HttpSettings {
             dev: settings.dev,
             cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
-            hosts: Hosts::names(&settings.http.hosts).map_err(|error| invalid_host(error.to_string()))?,
+            hosts: Hosts::names(&names).map_err(|error| invalid_host(error.to_string()))?,
             header_bytes_max: header_bytes,
             console: if settings.console == Console::On { crate::console::FILES } else { &[] },
             secure_cookies: self.certificates.is_some(),
             in_force: in_force(effective),
+            leader,
             ..HttpSettings::default()
         };
         let (service, transactions) = (self.service.clone(), self.transactions.clone());
@@ -447,7 +639,7 @@ impl Running {
 
     fn listen_mongo(&mut self, address: SocketAddr, settings: &MongoDb) -> Result<(), ServeError> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
-        let listener = Listener::tcp(address).map_err(failed)?;
+        let listener = self.ports.listen("mongo", address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&[])).transpose()?;
         let settings = MongoSettings {
             announce: settings.announce.clone(),
@@ -464,7 +656,7 @@ impl Running {
 
     fn listen_postgres(&mut self, address: SocketAddr, postgres: Postgres) -> Result<(), ServeError> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
-        let listener = Listener::tcp(address).map_err(failed)?;
+        let listener = self.ports.listen("postgres", address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
         let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
         self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
@@ -513,24 +705,43 @@ impl Running {
         Ok(())
     }
 
-    /// Serves until a signal, then stops.
-    async fn until_told(mut self) -> Result<(), ServeError> {
+    /// Serves until a signal, or until the node has ended, then stops.
+    async fn until_told(
+        mut self,
+        signals: &mut Signals,
+        joined: Option<&Joined>,
+    ) -> Result<Round, ServeError> {
         let manager = ServiceManager::from_environment();
         manager.ready();
         tracing::info!(pid = std::process::id(), "ready");
-        let signal = self.serve_on(&manager).await;
-        tracing::info!(signal, drain_time = ?self.drain_time, "stopping");
-        manager.stopping();
-        let Self { service, room, mut accepting, drain_time, mut signals, .. } = self;
+        let round = tokio::select! {
+            signal = self.serve_on(&manager, signals) => {
+                tracing::info!(signal, drain_time = ?self.drain_time, "stopping");
+                manager.stopping();
+                Ok(Round::Stopped)
+            }
+            end = ended(joined) => reopened(&end),
+        };
+        let drain_time = match round {
+            Ok(Round::Stopped) => self.drain_time,
+            _ => self.drain_time.min(DEPOSED_DRAIN_TIME),
+        };
+        let Self { service, room, mut accepting, .. } = self;
         // Ports close with their tasks; the system rejects connections still in their queues.
         accepting.shutdown().await;
         service.stop().begin();
         tokio::select! {
             () = Room::drain(room) => {}
             () = tokio::time::sleep(drain_time) => tracing::warn!("some requests did not finish in time"),
-            signal = signals.stop() => tracing::warn!(signal, "stopping at once"),
+            signal = signals.stop() => match round {
+                Ok(Round::Reopen) => {
+                    tracing::info!(signal, "stopping");
+                    return Ok(Round::Stopped);
+                }
+                _ => tracing::warn!(signal, "stopping at once"),
+            },
         }
-        Ok(())
+        round
     }
 
     /// Starts to reload the configuration; the log reports the result.
@@ -541,14 +752,14 @@ impl Running {
     }
 
     /// Handles signals, certificate changes and the watchdog; returns the signal that stops the server.
-    async fn serve_on(&mut self, manager: &ServiceManager) -> &'static str {
+    async fn serve_on(&mut self, manager: &ServiceManager, signals: &mut Signals) -> &'static str {
         let mut look = tokio::time::interval(CERTIFICATE_LOOK);
         let mut beat =
             tokio::time::interval(manager.watchdog_interval().unwrap_or(Duration::from_secs(3600)));
         let mut known = self.certificates.as_ref().map(Certificates::state);
         loop {
             let reload = tokio::select! {
-                asked = self.signals.next() => match asked {
+                asked = signals.next() => match asked {
                     Asked::Stop(signal) => return signal,
                     Asked::Reload => {
                         self.reload_prometheus();
@@ -571,6 +782,14 @@ impl Running {
                 }
             }
         }
+    }
+}
+
+/// Waits for the end of the node; for ever without one.
+async fn ended(joined: Option<&Joined>) -> cluster::End {
+    match joined {
+        Some(joined) => joined.ended().await,
+        None => core::future::pending().await,
     }
 }
 

@@ -32,6 +32,7 @@ pub mod state {
     use crate::error::SqlState;
 
     pub const SUCCESSFUL_COMPLETION: SqlState = SqlState("00000");
+    pub const TRANSACTION_RESOLUTION_UNKNOWN: SqlState = SqlState("08007");
     pub const FEATURE_NOT_SUPPORTED: SqlState = SqlState("0A000");
     pub const CARDINALITY_VIOLATION: SqlState = SqlState("21000");
     pub const NUMERIC_VALUE_OUT_OF_RANGE: SqlState = SqlState("22003");
@@ -433,6 +434,18 @@ impl From<Error> for SqlError {
                 Class::Refused => {
                     return Self::new(state::UNIQUE_VIOLATION, error.to_string())
                         .hint("running it again fails again");
+                }
+                Class::NotLeader => {
+                    let message = "cannot write on this node, which follows another one";
+                    let refused = Self::new(state::READ_ONLY_SQL_TRANSACTION, message);
+                    return match error.leader() {
+                        Some(leader) => refused.hint(format!("the leader is at {leader}")),
+                        None => refused.hint("no leader is known at the moment; try again"),
+                    };
+                }
+                Class::Unknown => {
+                    return Self::new(state::TRANSACTION_RESOLUTION_UNKNOWN, error.to_string())
+                        .hint("read what the transaction would have written, to find out");
                 }
                 Class::Invalid => state::INVALID_PARAMETER_VALUE,
                 Class::NotFound => state::UNDEFINED_OBJECT,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ropewalk::Transaction;
+use ropewalk::engine::Keyspace;
 use ropewalk::hooks::hex;
 use sha2::{Digest, Sha256};
 
@@ -116,13 +117,13 @@ impl Access {
         let (name, password) = (name.to_owned(), password.to_owned());
         self.change(move |this, tx| {
             let key = user_key(&name);
-            if tx.get(this.0.keyspace, &key)?.is_some() {
+            if tx.get(this.keyspace()?, &key)?.is_some() {
                 return Err(AuthError::AlreadyExists(format!("there is a user {name:?} already")));
             }
             let scram = ScramVerifier::new(&password)?;
             let scram_sha1 = Some(ScramVerifier::for_old_clients(&name, &password)?);
             let record = UserRecord { scram, scram_sha1, roles, created_micros: this.now_micros() };
-            tx.put(this.0.keyspace, &key, &records::encode(&record));
+            tx.put(this.keyspace()?, &key, &records::encode(&record));
             Ok(())
         })
         .await
@@ -223,8 +224,8 @@ impl Access {
         let name = name.to_owned();
         self.change(move |this, tx| {
             let key = user_key(&name);
-            tx.get(this.0.keyspace, &key)?.ok_or_else(|| no_user(&name))?;
-            tx.delete(this.0.keyspace, &key);
+            tx.get(this.keyspace()?, &key)?.ok_or_else(|| no_user(&name))?;
+            tx.delete(this.keyspace()?, &key);
             Ok(())
         })
         .await
@@ -254,7 +255,7 @@ impl Access {
         let record = TokenRecord { name: name.to_owned(), hash, roles, created_micros, expires_micros };
         let info = token_info(&id, &record);
         self.change(move |this, tx| {
-            tx.put(this.0.keyspace, &token_key(&id), &records::encode(&record));
+            tx.put(this.keyspace()?, &token_key(&id), &records::encode(&record));
             Ok(())
         })
         .await?;
@@ -271,8 +272,8 @@ impl Access {
         self.change(move |this, tx| {
             let key = token_key(&id);
             let missing = || AuthError::NotFound(format!("there is no token {id:?}"));
-            tx.get(this.0.keyspace, &key)?.ok_or_else(missing)?;
-            tx.delete(this.0.keyspace, &key);
+            tx.get(this.keyspace()?, &key)?.ok_or_else(missing)?;
+            tx.delete(this.keyspace()?, &key);
             Ok(())
         })
         .await
@@ -286,10 +287,10 @@ impl Access {
         let name = name.to_owned();
         self.change(move |this, tx| {
             let key = user_key(&name);
-            let stored = tx.get(this.0.keyspace, &key)?.ok_or_else(|| no_user(&name))?;
+            let stored = tx.get(this.keyspace()?, &key)?.ok_or_else(|| no_user(&name))?;
             let mut record: UserRecord = records::decode(&key, &stored)?;
             change(&mut record)?;
-            tx.put(this.0.keyspace, &key, &records::encode(&record));
+            tx.put(this.keyspace()?, &key, &records::encode(&record));
             Ok(())
         })
         .await
@@ -303,7 +304,7 @@ impl Access {
             Err(AuthError::Invalid(message))
         };
         let known = self.known();
-        let (users, tokens) = records::load_in(tx, self.0.keyspace)?;
+        let (users, tokens) = records::load_in(tx, self.keyspace()?)?;
         let was_closed = !known.users.is_empty() || !known.tokens.is_empty();
         if was_closed && users.is_empty() && tokens.is_empty() {
             return refuse("user or token");
@@ -322,6 +323,11 @@ impl Access {
         Ok(())
     }
 
+    /// The keyspace of users and tokens, for a transaction that changes them.
+    fn keyspace(&self) -> Result<Keyspace, AuthError> {
+        Ok(self.0.stored.to_write(&self.0.db)?)
+    }
+
     /// Runs `change` in a transaction, commits, and reads everything again, all off the async threads.
     async fn change(
         &self,
@@ -330,6 +336,8 @@ impl Access {
         let this = self.clone();
         let changed = tokio::task::spawn_blocking(move || {
             let _changing = this.0.changing.lock().unwrap_or_else(|held| held.into_inner());
+            // Before the transaction takes its snapshot.
+            this.keyspace()?;
             let mut tx = this.0.db.begin();
             change(&this, &mut tx)?;
             this.keep_administrator(&mut tx)?;

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use ropewalk::Database;
-use ropewalk::engine::{Keyspace, KeyspaceOptions, KeyspaceWatch, WatchMark};
+use ropewalk::engine::{Keyspace, WatchMark};
+use ropewalk::hooks::WatchedKeyspace;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
@@ -64,11 +65,11 @@ pub struct Access(Arc<Shared>);
 
 struct Shared {
     db: Database,
-    keyspace: Keyspace,
+    /// Users and tokens as the database has them; none while their keyspace is not defined.
+    stored: WatchedKeyspace,
     insecure: bool,
     logins: Arc<Logins>,
-    watch: KeyspaceWatch,
-    known: RwLock<(Arc<Known>, WatchMark)>,
+    known: RwLock<(Arc<Known>, Option<WatchMark>)>,
     /// Counts changes of `known`.
     changes: AtomicU64,
     /// Held while users or tokens change.
@@ -109,8 +110,9 @@ struct Token {
 }
 
 impl Known {
-    fn load(db: &Database, keyspace: Keyspace) -> Result<Self, AuthError> {
-        let (users, tokens) = records::load(db, keyspace)?;
+    fn load(db: &Database, keyspace: Option<Keyspace>) -> Result<Self, AuthError> {
+        let (users, tokens) =
+            keyspace.map_or_else(|| Ok(Default::default()), |keyspace| records::load(db, keyspace))?;
         let users = users.into_iter().map(|(name, record)| {
             let caller = Caller::new(&name, record.identity(), &record.roles);
             (name, User { record, caller })
@@ -131,17 +133,15 @@ impl Access {
     /// # Errors
     /// The stored users and tokens cannot be read.
     pub fn open(db: Database, insecure: bool) -> Result<Self, AuthError> {
-        let keyspace = db.keyspace(records::KEYSPACE, KeyspaceOptions::default())?;
-        let watch = db.watch_keyspace(keyspace);
-        let mark = watch.mark();
-        let known = Known::load(&db, keyspace)?;
+        let stored = WatchedKeyspace::new(db.system_keyspace(records::KEYSPACE)?);
+        let mark = stored.mark(&db);
+        let known = Known::load(&db, stored.to_read(&db))?;
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Ok(Self(Arc::new(Shared {
             db,
-            keyspace,
+            stored,
             insecure,
             logins: Arc::default(),
-            watch,
             known: RwLock::new((Arc::new(known), mark)),
             changes: AtomicU64::new(0),
             changing: Mutex::new(()),
@@ -162,7 +162,7 @@ impl Access {
     /// Reads users and tokens again if a commit has changed them, here or elsewhere.
     fn refresh(&self) {
         let mark = self.0.known.read().unwrap_or_else(|held| held.into_inner()).1;
-        if !self.0.watch.is_current(mark)
+        if !self.0.stored.is_current(&self.0.db, mark)
             && let Err(error) = self.reload()
         {
             tracing::error!(%error, "users and tokens could not be read; those read before stay in force");
@@ -172,9 +172,10 @@ impl Access {
     /// Reads users and tokens again, unless another thread has done it meanwhile.
     fn reload(&self) -> Result<(), AuthError> {
         let mut loaded = self.0.known.write().unwrap_or_else(|held| held.into_inner());
-        if !self.0.watch.is_current(loaded.1) {
-            let mark = self.0.watch.mark();
-            *loaded = (Arc::new(Known::load(&self.0.db, self.0.keyspace)?), mark);
+        let Shared { db, stored, .. } = &*self.0;
+        if !stored.is_current(db, loaded.1) {
+            let mark = stored.mark(db);
+            *loaded = (Arc::new(Known::load(db, stored.to_read(db))?), mark);
             self.0.changes.fetch_add(1, Ordering::Release);
         }
         Ok(())

@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::engine::KeyspaceOptions;
 
 use super::{Access, User, wrong_password};
 use crate::bytes::random;
@@ -144,9 +143,14 @@ impl Access {
     }
 
     fn stored_secret(&self) -> Result<Vec<u8>, AuthError> {
-        let keyspace = self.0.db.keyspace(SECRET_KEYSPACE, KeyspaceOptions::default())?;
+        let stored = self.0.db.system_keyspace(SECRET_KEYSPACE)?;
+        let Some(keyspace) = stored.to_read(&self.0.db) else { return Ok(self.0.salt_secret.to_vec()) };
         if let Some(secret) = self.0.db.snapshot().get(keyspace, SECRET_KEY)? {
             return Ok(secret.to_vec());
+        }
+        // A follower has that of its leader from the first exchange there on.
+        if !self.0.db.leads() {
+            return Ok(self.0.salt_secret.to_vec());
         }
         let _changing = self.0.changing.lock().unwrap_or_else(|held| held.into_inner());
         let mut tx = self.0.db.begin();

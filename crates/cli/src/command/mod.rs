@@ -2,6 +2,7 @@
 
 mod accounts;
 mod bench;
+mod cluster;
 mod demo;
 mod doc;
 mod events;
@@ -19,6 +20,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use self::accounts::{Token, User};
 use self::bench::Bench;
+use self::cluster::Cluster;
 use self::demo::Demo;
 use self::doc::Doc;
 use self::events::{Append, Read, Select};
@@ -92,6 +94,9 @@ enum Command {
     Doc(Doc),
     /// Serve the database over HTTP and gRPC, on separate ports, until SIGTERM or SIGINT
     Serve(Serve),
+    /// Show the nodes of the cluster of a server
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Manage the users of a server
     #[command(subcommand)]
     User(User),
@@ -141,6 +146,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         Command::Sql(sql) => sql::sql(&context, &sql),
         Command::Doc(doc) => doc::doc(&context, doc),
         Command::Serve(serve) => serve::serve(global, serve),
+        Command::Cluster(command) => cluster::cluster(&context, &command),
         Command::User(user) => accounts::user(&context, user),
         Command::Token(token) => accounts::token(&context, token),
         Command::Stats => inspect::stats(&context),

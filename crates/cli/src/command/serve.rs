@@ -16,6 +16,9 @@ use crate::output::failure::{Exit, Failure, Result};
 /// Settings whose flag is an argument of every command.
 const GLOBAL: &[&str] = &["dir", "memory"];
 
+/// Flags with a second, shorter name.
+const SHORT: &[(&str, &str)] = &[("cluster.log", "cluster"), ("cluster.advertise", "advertise")];
+
 /// The arguments of `serve`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Serve {
@@ -66,8 +69,11 @@ impl Args for Serve {
         for key in own_keys() {
             let default = if key.default.is_empty() { "none" } else { &key.default };
             let help = format!("{} [default: {default}] [env: {}]", key.help, key.variable);
-            let arg =
+            let mut arg =
                 Arg::new(key.name.clone()).long(key.flag.clone()).help(help).overrides_with(key.name.clone());
+            if let Some((_, short)) = SHORT.iter().find(|(name, _)| *name == key.name) {
+                arg = arg.visible_alias(*short);
+            }
             command = command.arg(if key.switch {
                 arg.value_name("true|false")
                     .num_args(0..=1)
@@ -180,7 +186,7 @@ impl From<ServeError> for Failure {
             ServeError::Tls(_) | ServeError::Prometheus(_) | ServeError::Exposed { .. } => {
                 Self::new(Exit::Invalid, error.to_string(), "")
             }
-            ServeError::Io { .. } => Self::new(Exit::Io, error.to_string(), ""),
+            ServeError::Io { .. } | ServeError::Cluster { .. } => Self::new(Exit::Io, error.to_string(), ""),
             _ => Self::new(Exit::Internal, error.to_string(), ""),
         }
     }

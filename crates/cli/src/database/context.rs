@@ -113,6 +113,17 @@ impl Context {
         }
     }
 
+    /// Connects to another node of the server of --at, with the same user or token.
+    pub(crate) fn node(&self, address: &str) -> Result<Remote> {
+        let invalid = |what: String| Failure::invalid(format!("{address}: {what}"));
+        let mut url = Url::parse(address).map_err(invalid)?;
+        if let Some(asked) = &self.url {
+            url.user.clone_from(&asked.user);
+            url.password.clone_from(&asked.password);
+        }
+        Remote::connect(Endpoint::Url(url), self.secrets.clone())
+    }
+
     fn connect(&self, endpoint: Endpoint) -> Result<Place> {
         Ok(Place::Remote(Rc::new(Remote::connect(endpoint, self.secrets.clone())?)))
     }

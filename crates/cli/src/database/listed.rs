@@ -1,4 +1,4 @@
-//! Rows listed from a directory or a server: stores, consumer groups, parked events, commits.
+//! Rows listed from a directory or a server: stores, consumer groups, parked events, commits, nodes.
 
 use ropewalk::Seq;
 use ropewalk::events::SequencedEvent;
@@ -26,6 +26,30 @@ pub(crate) struct ListedParked {
     pub(crate) event_type: String,
     pub(crate) tries: u64,
     pub(crate) reason: String,
+}
+
+/// A node of a cluster, as it reports itself.
+#[derive(Default)]
+pub(crate) struct ListedNode {
+    pub(crate) node: String,
+    /// `alone`, `leader` or `follower`; empty when the node did not answer.
+    pub(crate) role: String,
+    pub(crate) term: u64,
+    pub(crate) seq: u64,
+    pub(crate) lag_ms: u64,
+    pub(crate) lag_commits: u64,
+    /// The URL of its HTTP API.
+    pub(crate) address: Option<String>,
+    pub(crate) log_error: Option<String>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) members: Vec<ListedMember>,
+}
+
+/// A node that another one knows.
+pub(crate) struct ListedMember {
+    pub(crate) node: String,
+    /// The URL of its HTTP API.
+    pub(crate) address: Option<String>,
 }
 
 /// A commit of the change feed.

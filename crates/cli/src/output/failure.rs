@@ -32,6 +32,9 @@ pub(crate) const TRACKING_TODO: &str =
     "Nothing was written; the events up to this position were appended before";
 const RECORD_TODO: &str = "Nothing was changed; a newer ropewalk may be able to apply the record. `ropewalk recover --cut-before COMMIT`, with the number of the record, reports what ending the log before it would lose";
 const REFUSED_TODO: &str = "Nothing was written; the same request fails again";
+const NOT_LEADER_TODO: &str = "Nothing was written; run it with --at and the address of the leader";
+const OUTCOME_UNKNOWN_TODO: &str =
+    "Read what it would have written, to find out; then run it again if need be";
 pub(crate) const CONFLICT_TODO: &str = "Nothing was written; read again and retry";
 
 impl From<Class> for Exit {
@@ -40,7 +43,7 @@ impl From<Class> for Exit {
             Class::Invalid => Self::Invalid,
             Class::NotFound => Self::NotFound,
             Class::Conflict | Class::Refused => Self::Conflict,
-            Class::Busy => Self::Busy,
+            Class::Busy | Class::NotLeader | Class::Unknown => Self::Busy,
             Class::Corrupt => Self::Corrupt,
             Class::Io => Self::Io,
             Class::Internal => Self::Internal,
@@ -88,6 +91,8 @@ impl Failure {
                 "--at https://USER@HOST asks for a password; a token comes from ROPEWALK_TOKEN or --token",
             ),
             "permission_denied" => (Exit::Denied, "An administrator can grant it: `ropewalk user grant`"),
+            "not_leader" => (Exit::Busy, NOT_LEADER_TODO),
+            "outcome_unknown" => (Exit::Busy, OUTCOME_UNKNOWN_TODO),
             "resource_exhausted" | "stopping" | "timeout" | "request_timeout" => {
                 (Exit::Busy, "Try again in a moment")
             }
@@ -131,6 +136,8 @@ impl From<Error> for Failure {
             (_, Class::Refused) => REFUSED_TODO,
             (_, Class::Conflict) => CONFLICT_TODO,
             (_, Class::Busy) => "--wait SECONDS waits longer",
+            (_, Class::NotLeader) => NOT_LEADER_TODO,
+            (_, Class::Unknown) => OUTCOME_UNKNOWN_TODO,
             (Error::Engine(EngineError::Record { .. } | EngineError::UnknownModel { .. }), _) => RECORD_TODO,
             (_, Class::Corrupt) => {
                 "Nothing was changed; `ropewalk recover` reports what can be recovered of a damaged log, a damaged run needs a backup"

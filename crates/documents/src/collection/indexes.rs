@@ -264,11 +264,35 @@ impl Documents {
         if index.ready {
             return Ok(new);
         }
-        self.fill(collection, &index.name).inspect_err(|_| {
-            // A half-built index is useless; if the drop fails, too, the user can drop it.
-            let _ = self.transact(Durability::Sync, |tx| tx.drop_index(collection, &index.name));
-        })?;
+        self.complete(collection, &index.name)?;
         Ok(true)
+    }
+
+    /// Completes the builds that were interrupted, such as by the end of the node that led before; returns their number.
+    ///
+    /// # Errors
+    /// As [`Documents::create_index`], of the first index that cannot be completed.
+    pub fn resume_builds(&self) -> Result<usize, DocumentsError> {
+        let mut resumed = 0;
+        for database in self.databases()? {
+            for name in self.collections(&database)? {
+                let collection = self.handle(&database, &name);
+                let Some(definition) = collection.definition()? else { continue };
+                for index in definition.indexes.iter().filter(|index| !index.ready) {
+                    self.complete(&collection, &index.name)?;
+                    resumed += 1;
+                }
+            }
+        }
+        Ok(resumed)
+    }
+
+    /// Fills a declared index and publishes it.
+    fn complete(&self, collection: &Collection, index: &str) -> Result<(), DocumentsError> {
+        self.fill(collection, index).inspect_err(|_| {
+            // A half-built index is useless; if the drop fails, too, the user can drop it.
+            let _ = self.transact(Durability::Sync, |tx| tx.drop_index(collection, index));
+        })
     }
 
     fn fill(&self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {

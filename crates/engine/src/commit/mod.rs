@@ -228,6 +228,12 @@ impl Core {
         look(sequencer.last)
     }
 
+    /// The time by the clock, but not before that of the newest commit.
+    pub(crate) fn now_micros(&self) -> i64 {
+        let now = self.env.clock.wall_micros();
+        self.sequencer.lock().last_time_micros.max(now)
+    }
+
     /// Freezes what is in memory now, so that a flush writes out everything committed before the call.
     ///
     /// # Errors

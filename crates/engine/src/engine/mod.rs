@@ -421,6 +421,19 @@ impl Engine {
         Ok(keyspace)
     }
 
+    /// Finds a keyspace whose definition is visible, and defines none.
+    pub fn find_keyspace(&self, name: &str) -> Option<Keyspace> {
+        let found = self.core.store.find_keyspace(name).filter(|found| found.defined <= self.seq())?;
+        // As in [`Engine::keyspace`].
+        self.core.refresh_view();
+        Some(found.keyspace)
+    }
+
+    /// The time by the clock, but not before that of the newest commit, whose clock may be ahead: that of another leader.
+    pub fn now_micros(&self) -> i64 {
+        self.core.now_micros()
+    }
+
     /// Watches the keys that transactions write to a keyspace, for a cache of its contents. Costs each write of a key
     /// a comparison.
     pub fn watch_keyspace(&self, keyspace: Keyspace) -> KeyspaceWatch {

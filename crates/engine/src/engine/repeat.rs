@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::engine::Engine;
+use crate::engine::cluster::Role;
 
 /// A round of work repeated in the background, for as long as this lives.
 pub struct PeriodicTask {
@@ -18,7 +19,8 @@ pub struct PeriodicTask {
 
 impl PeriodicTask {
     /// Does `work` now and again after each `pause`, in a thread called `name`, until this is dropped or the
-    /// engine stops. Long work checks the flag that it gets, and ends early once that is true.
+    /// engine stops. Long work checks the flag that it gets, and ends early once that is true. A follower leaves the work
+    /// to its leader.
     #[must_use]
     pub fn start(
         name: &str,
@@ -30,7 +32,9 @@ impl PeriodicTask {
         let stopping = stop.clone();
         let body = move || {
             while !stopping.load(Ordering::Acquire) && engine.stopped().is_none() {
-                work(&stopping);
+                if !matches!(engine.role(), Role::Follower { .. }) {
+                    work(&stopping);
+                }
                 // May end early, which costs one more round.
                 std::thread::park_timeout(pause);
             }

@@ -2,11 +2,13 @@
 
 mod cluster;
 pub(crate) mod committed;
+pub(crate) mod leading;
 pub(crate) mod metrics;
 pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod retry;
 pub(crate) mod run;
+pub(crate) mod system_keyspace;
 pub(crate) mod transaction;
 mod wait;
 
@@ -28,6 +30,7 @@ use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
 use ropewalk_tables::{TABLES, Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
+use crate::database::leading::Leading;
 use crate::database::observer::Observer;
 use crate::database::options::Options;
 use crate::database::retry::Backoff;
@@ -52,6 +55,7 @@ pub struct Database {
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
     pub(crate) observer: Option<Observer>,
+    pub(crate) leading: Arc<Leading>,
     extensions: Arc<Companions>,
 }
 
@@ -91,6 +95,7 @@ impl Database {
                 return Err(Error::Invalid(why));
             }
         }
+        cluster::check_alone(path, &options)?;
         let events = Arc::new(EventsModel::new(EVENTS_SLOT));
         let tables = Arc::new(TablesModel::default());
         let series = Arc::new(SeriesModel::new(SERIES_SLOT));
@@ -106,9 +111,10 @@ impl Database {
         if engine.role() == Role::Alone {
             tables.recover()?;
         }
+        let leading = Arc::new(Leading::of(&engine.role()));
         let documents = Documents::new(engine.clone(), documents);
-        let observer = options.observer;
-        Ok(Self { engine, events, tables, series, documents, observer, extensions: Arc::default() })
+        let (observer, extensions) = (options.observer, Arc::default());
+        Ok(Self { engine, events, tables, series, documents, observer, leading, extensions })
     }
 
     /// Returns the extension value of type `T`, created on first use and shared by all clones.

@@ -43,6 +43,25 @@ impl Database {
         Ok(())
     }
 
+    /// Blocks until this node may write, or `stop` is set.
+    ///
+    /// A thread that sets `stop` must then unpark this one.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub fn wait_leading(&self, stop: &AtomicBool) -> Result<(), Error> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut leading = pin!(self.until_leading());
+        while !stop.load(Ordering::Acquire) {
+            match leading.as_mut().poll(&mut context) {
+                Poll::Ready(begun) => return begun,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+        Ok(())
+    }
+
     /// Same as [`Database::wait_beyond`], for about `timeout` at most. It may return early.
     ///
     /// # Errors

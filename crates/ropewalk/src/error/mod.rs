@@ -215,6 +215,14 @@ impl Error {
         }
     }
 
+    /// Address of the leader, if this node follows one that is known.
+    pub fn leader(&self) -> Option<&str> {
+        match self {
+            Self::Engine(EngineError::NotLeader { leader }) => leader.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Number of the conflicting commit, if the error names it.
     pub fn conflict_seq(&self) -> Option<Seq> {
         match self {

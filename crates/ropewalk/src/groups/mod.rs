@@ -29,12 +29,13 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_base::keys::prefix_end;
 use ropewalk_base::{DecodeError, Position, hash64};
-use ropewalk_engine::{Durability, Isolation, KeyspaceOptions};
+use ropewalk_engine::{Durability, Isolation};
 use ropewalk_events::{EventStore, Query, ReadOptions, SequencedEvent};
 
 pub use settle::{Parked, Settled};
 pub use take::{Lease, Taken};
 
+use crate::database::system_keyspace::SystemKeyspace;
 use crate::database::transaction::Transaction;
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
@@ -142,13 +143,14 @@ pub struct GroupStatus {
 pub struct ConsumerGroups {
     db: Database,
     store: EventStore,
-    keyspace: Keyspace,
+    keyspace: SystemKeyspace,
 }
 
 /// One consumer group. Cheap to clone; any number of threads may use it at once.
 #[derive(Clone)]
 pub struct ConsumerGroup {
     groups: ConsumerGroups,
+    keyspace: Keyspace,
     name: String,
     prefix: Vec<u8>,
     turns: Arc<Turns>,
@@ -175,7 +177,7 @@ impl Database {
     /// # Errors
     /// The name is not allowed for a store, or the commit that defines its keyspace fails.
     pub fn consumer_groups(&self, store: &str) -> Result<ConsumerGroups, Error> {
-        let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
+        let keyspace = self.system_keyspace(KEYSPACE)?;
         Ok(ConsumerGroups { store: self.events(store)?, db: self.clone(), keyspace })
     }
 }
@@ -198,7 +200,7 @@ impl ConsumerGroups {
         settings.check()?;
         // Rejects an invalid query.
         self.store.subscribe(&settings.query, None)?;
-        let group = self.handle(name);
+        let group = self.handle(name, self.keyspace.to_write(&self.db)?);
         let _turn = group.turn();
         group.attempt(|tx| {
             let old = group.find(tx)?;
@@ -217,7 +219,8 @@ impl ConsumerGroups {
     /// # Errors
     /// [`GroupError::Unknown`]; corrupt data.
     pub fn group(&self, name: &str) -> Result<ConsumerGroup, Error> {
-        let group = self.handle(name);
+        let unknown = || GroupError::Unknown { store: self.store.name().to_owned(), name: name.to_owned() };
+        let group = self.handle(name, self.keyspace.to_read(&self.db).ok_or_else(unknown)?);
         group.look(&self.db.snapshot())?;
         Ok(group)
     }
@@ -227,9 +230,10 @@ impl ConsumerGroups {
     /// # Errors
     /// Stored data is corrupt.
     pub fn names(&self) -> Result<Vec<String>, Error> {
+        let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(Vec::new()) };
         let snapshot = self.db.snapshot();
         let before = [self.store.name().as_bytes(), b"\0"].concat();
-        let mut cursor = snapshot.cursor(self.keyspace);
+        let mut cursor = snapshot.cursor(keyspace);
         let mut names = Vec::new();
         cursor.seek(&before)?;
         while cursor.valid() {
@@ -249,24 +253,24 @@ impl ConsumerGroups {
     /// # Errors
     /// Errors of the database.
     pub fn delete(&self, name: &str) -> Result<bool, Error> {
-        let group = self.handle(name);
+        let group = self.handle(name, self.keyspace.to_write(&self.db)?);
         let _turn = group.turn();
         group.attempt(|tx| {
             if group.find(tx)?.is_none() {
                 return Ok(false);
             }
             let end = prefix_end(&group.prefix);
-            for (key, _) in tx.range(self.keyspace, &group.prefix, end.as_deref(), usize::MAX)? {
-                tx.delete(self.keyspace, &key);
+            for (key, _) in tx.range(group.keyspace, &group.prefix, end.as_deref(), usize::MAX)? {
+                tx.delete(group.keyspace, &key);
             }
             Ok(true)
         })
     }
 
-    fn handle(&self, name: &str) -> ConsumerGroup {
+    fn handle(&self, name: &str, keyspace: Keyspace) -> ConsumerGroup {
         let prefix = prefix(self.store.name(), name);
         let turns = self.db.extension::<Turns>();
-        ConsumerGroup { groups: self.clone(), name: name.to_owned(), prefix, turns }
+        ConsumerGroup { groups: self.clone(), keyspace, name: name.to_owned(), prefix, turns }
     }
 }
 
@@ -315,8 +319,9 @@ impl ConsumerGroup {
         self.turns.0.get(index).expect("there are as many as the remainder has values").lock()
     }
 
+    /// Not before the newest commit: due times were set by the clock of an earlier leader.
     fn now(&self) -> i64 {
-        self.groups.db.engine().env().clock.wall_micros()
+        self.groups.db.engine().now_micros()
     }
 
     fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
@@ -337,7 +342,7 @@ impl ConsumerGroup {
     }
 
     fn find(&self, tx: &mut Transaction) -> Result<Option<GroupRecord>, Error> {
-        let stored = tx.get(self.groups.keyspace, &key(&self.prefix, GROUP, None))?;
+        let stored = tx.get(self.keyspace, &key(&self.prefix, GROUP, None))?;
         stored.map(|bytes| self.decoded(GroupRecord::decode(&bytes))).transpose()
     }
 
@@ -355,12 +360,12 @@ impl ConsumerGroup {
     }
 
     fn put(&self, tx: &mut Transaction, record: &GroupRecord) {
-        tx.put(self.groups.keyspace, &key(&self.prefix, GROUP, None), &record.encode());
+        tx.put(self.keyspace, &key(&self.prefix, GROUP, None), &record.encode());
     }
 
     fn look(&self, snapshot: &Snapshot) -> Result<GroupRecord, Error> {
         let key = key(&self.prefix, GROUP, None);
-        let stored = snapshot.get(self.groups.keyspace, &key)?.ok_or_else(|| self.unknown())?;
+        let stored = snapshot.get(self.keyspace, &key)?.ok_or_else(|| self.unknown())?;
         self.decoded(GroupRecord::decode(&stored))
     }
 
@@ -372,7 +377,7 @@ impl ConsumerGroup {
         mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let before = key(&self.prefix, kind, None);
-        let mut cursor = snapshot.cursor(self.groups.keyspace);
+        let mut cursor = snapshot.cursor(self.keyspace);
         cursor.seek(&before)?;
         while cursor.valid() && cursor.key().starts_with(&before) && each(cursor.key(), cursor.value())? {
             cursor.next()?;

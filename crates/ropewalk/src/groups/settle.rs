@@ -46,7 +46,7 @@ impl ConsumerGroup {
     /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
     pub fn acknowledge(&self, lease: u64, positions: Option<&[Position]>) -> Result<Settled, Error> {
         self.settle(lease, positions, |tx, position, _| {
-            tx.delete(self.groups.keyspace, &self.key(PENDING, position));
+            tx.delete(self.keyspace, &self.key(PENDING, position));
             Ok(false)
         })
     }
@@ -78,7 +78,7 @@ impl ConsumerGroup {
                     return Ok(true);
                 }
                 let again = Pending { lease: 0, due_micros, reason: reason.to_owned(), ..one };
-                tx.put(self.groups.keyspace, &self.key(PENDING, position), &again.encode());
+                tx.put(self.keyspace, &self.key(PENDING, position), &again.encode());
                 Ok(false)
             })?;
             if let Some(first) = first.filter(|_| settings.in_order) {
@@ -100,7 +100,7 @@ impl ConsumerGroup {
         for (position, one) in self.pending(tx)? {
             if position > first && one.lease == lease {
                 let again = Pending { lease: 0, due_micros, tries: one.tries.saturating_sub(1), ..one };
-                tx.put(self.groups.keyspace, &self.key(PENDING, position), &again.encode());
+                tx.put(self.keyspace, &self.key(PENDING, position), &again.encode());
             }
         }
         Ok(())
@@ -131,7 +131,7 @@ impl ConsumerGroup {
             let due_micros = self.now().saturating_add_unsigned(time.as_micros() as u64);
             let settled = self.each(tx, lease, None, |tx, position, one| {
                 let held = Pending { due_micros, ..one };
-                tx.put(self.groups.keyspace, &self.key(PENDING, position), &held.encode());
+                tx.put(self.keyspace, &self.key(PENDING, position), &held.encode());
                 Ok(false)
             })?;
             Ok((settled, due_micros))
@@ -175,7 +175,7 @@ impl ConsumerGroup {
     pub fn replay(&self, positions: Option<&[Position]>) -> Result<Settled, Error> {
         self.each_parked(positions, |tx, position| {
             let again = Pending { due_micros: self.now(), ..Pending::default() };
-            tx.put(self.groups.keyspace, &self.key(PENDING, position), &again.encode());
+            tx.put(self.keyspace, &self.key(PENDING, position), &again.encode());
         })
     }
 
@@ -199,18 +199,18 @@ impl ConsumerGroup {
                 Some(positions) => positions.to_vec(),
                 None => {
                     let (start, end) = (key(&self.prefix, PARKED, None), key(&self.prefix, PARKED + 1, None));
-                    let rows = tx.range(self.groups.keyspace, &start, Some(&end), usize::MAX)?;
+                    let rows = tx.range(self.keyspace, &start, Some(&end), usize::MAX)?;
                     rows.iter().filter_map(|(key, _)| position_of(key)).collect()
                 }
             };
             let mut settled = Settled::default();
             for position in wanted {
                 let key = self.key(PARKED, position);
-                if tx.get(self.groups.keyspace, &key)?.is_none() {
+                if tx.get(self.keyspace, &key)?.is_none() {
                     settled.lost.push(position);
                     continue;
                 }
-                tx.delete(self.groups.keyspace, &key);
+                tx.delete(self.keyspace, &key);
                 work(tx, position);
                 settled.done += 1;
             }
@@ -244,7 +244,7 @@ impl ConsumerGroup {
             Some(positions) => {
                 let mut held = Vec::new();
                 for position in positions {
-                    let stored = tx.get(self.groups.keyspace, &self.key(PENDING, *position))?;
+                    let stored = tx.get(self.keyspace, &self.key(PENDING, *position))?;
                     let one = stored.map(|bytes| self.decoded(Pending::decode(&bytes))).transpose()?;
                     match one.filter(|one| lease > 0 && one.lease == lease) {
                         Some(one) => held.push((*position, one)),

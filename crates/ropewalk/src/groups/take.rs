@@ -222,14 +222,14 @@ impl ConsumerGroup {
     ) {
         let tries = tries.saturating_add(1);
         let one = Pending { tries, lease: batch.id, due_micros: batch.until_micros, reason };
-        tx.put(self.groups.keyspace, &self.key(PENDING, event.position), &one.encode());
+        tx.put(self.keyspace, &self.key(PENDING, event.position), &one.encode());
         batch.events.push(Taken { event, tries });
     }
 
     /// All pending events, by position.
     pub(super) fn pending(&self, tx: &mut Transaction) -> Result<Vec<(Position, Pending)>, Error> {
         let (start, end) = (key(&self.prefix, PENDING, None), key(&self.prefix, PENDING + 1, None));
-        let rows = tx.range(self.groups.keyspace, &start, Some(&end), usize::MAX)?;
+        let rows = tx.range(self.keyspace, &start, Some(&end), usize::MAX)?;
         let decode = |(key, value): (Vec<u8>, Vec<u8>)| {
             let position = position_of(&key).unwrap_or(Position::ZERO);
             Ok((position, self.decoded(Pending::decode(&value))?))
@@ -239,7 +239,7 @@ impl ConsumerGroup {
 
     pub(super) fn to_parked(&self, tx: &mut Transaction, position: Position, tries: u32, reason: String) {
         let parked = ParkedRecord { tries, time_micros: self.now(), reason };
-        tx.delete(self.groups.keyspace, &self.key(PENDING, position));
-        tx.put(self.groups.keyspace, &self.key(PARKED, position), &parked.encode());
+        tx.delete(self.keyspace, &self.key(PENDING, position));
+        tx.put(self.keyspace, &self.key(PARKED, position), &parked.encode());
     }
 }

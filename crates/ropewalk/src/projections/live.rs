@@ -102,7 +102,7 @@ impl Projections {
     /// Applies new events as soon as they are durable, in one thread per registered projection.
     ///
     /// It covers the projections registered now and runs until the returned value is dropped. No thread wakes
-    /// while there are no commits.
+    /// while there are no commits. On a follower they wait until it leads.
     pub fn start(&self) -> Running {
         let registered: Vec<_> = self.0.registered.read().values().cloned().collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -156,10 +156,11 @@ impl Drop for Running {
 
 impl Inner {
     pub(super) fn records<'a>(&'a self, name: &'a str) -> Records<'a> {
-        Records { keyspace: self.keyspace, store: self.store.name(), name }
+        Records { keyspace: self.keyspace.to_read(&self.db), store: self.store.name(), name }
     }
 
     fn follow(&self, one: &Registered, stop: &AtomicBool) -> Result<(), Error> {
+        self.db.wait_leading(stop)?;
         while !stop.load(Ordering::Acquire) {
             let seen = self.db.seq();
             match self.catch_up(one, stop) {
@@ -174,8 +175,8 @@ impl Inner {
     }
 
     fn catch_up(&self, one: &Registered, stop: &AtomicBool) -> Result<Progress, Error> {
-        let snapshot = self.db.snapshot();
         let records = self.records(&one.name);
+        let snapshot = self.db.snapshot();
         if records.look(&snapshot, Kind::Live)?.is_none() && records.look(&snapshot, Kind::Rebuild)?.is_some()
         {
             self.rebuild(one, RebuildMode::ResumeOnly)?;
@@ -207,6 +208,7 @@ impl Inner {
         most: &mut usize,
         batch: impl Fn(&mut Transaction, usize) -> Result<Batch, Error>,
     ) -> Result<Batch, Error> {
+        self.keyspace.to_write(&self.db)?;
         loop {
             let work = |tx: &mut Transaction| {
                 let batch = batch(tx, *most)?;

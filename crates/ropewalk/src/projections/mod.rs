@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use ropewalk_engine::{Durability, Isolation, KeyspaceOptions};
+use ropewalk_engine::{Durability, Isolation};
 use ropewalk_events::{EventStore, Query, SequencedEventRef};
 
 pub use crate::error::ProjectionError;
@@ -37,9 +37,9 @@ pub use run::{Output, ProjectionRun};
 pub use status::{ProjectionStatus, RebuildStatus};
 
 use crate::database::Database;
+use crate::database::system_keyspace::SystemKeyspace;
 use crate::database::transaction::Transaction;
 use crate::error::Error;
-use crate::keyspace::Keyspace;
 use crate::names::check_name;
 
 /// Keyspace of the records of all projections.
@@ -135,7 +135,7 @@ struct Registered {
 struct Inner {
     db: Database,
     store: EventStore,
-    keyspace: Keyspace,
+    keyspace: SystemKeyspace,
     options: ProjectionOptions,
     registered: RwLock<BTreeMap<String, Arc<Registered>>>,
     /// Number of calls to interrupt rebuilds.
@@ -206,7 +206,7 @@ impl Database {
         Ok(Projections(Arc::new(Inner {
             db: self.clone(),
             store: self.events(store)?,
-            keyspace: self.keyspace(KEYSPACE, KeyspaceOptions::default())?,
+            keyspace: self.system_keyspace(KEYSPACE)?,
             options,
             registered: RwLock::default(),
             interruptions: AtomicU64::new(0),
@@ -293,6 +293,7 @@ impl Inner {
 
     /// Runs `work` in a transaction and retries after conflicts.
     fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
+        self.keyspace.to_write(&self.db)?;
         self.db.transact_with(Isolation::Serializable, self.options.durability, ATTEMPTS, work)
     }
 

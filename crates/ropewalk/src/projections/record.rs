@@ -122,7 +122,8 @@ fn decoded(name: &str, stored: Option<&[u8]>) -> Result<Option<Record>, Error> {
 
 /// Access to the records of one projection.
 pub(super) struct Records<'a> {
-    pub(super) keyspace: Keyspace,
+    /// `None` while no node has defined it: there are no records.
+    pub(super) keyspace: Option<Keyspace>,
     pub(super) store: &'a str,
     pub(super) name: &'a str,
 }
@@ -130,23 +131,30 @@ pub(super) struct Records<'a> {
 impl Records<'_> {
     /// Reads the record in `tx`, which validates at commit that it is unchanged.
     pub(super) fn get(&self, tx: &mut Transaction, kind: Kind) -> Result<Option<Record>, Error> {
-        let stored = tx.get(self.keyspace, &key(self.store, self.name, kind))?;
+        let Some(keyspace) = self.keyspace else { return Ok(None) };
+        let stored = tx.get(keyspace, &key(self.store, self.name, kind))?;
         decoded(self.name, stored.as_deref())
     }
 
     /// Reads the record at a snapshot.
     pub(super) fn look(&self, snapshot: &Snapshot, kind: Kind) -> Result<Option<Record>, Error> {
+        let Some(keyspace) = self.keyspace else { return Ok(None) };
         let key = key(self.store, self.name, kind);
-        let stored = snapshot.get(self.keyspace, &key)?;
+        let stored = snapshot.get(keyspace, &key)?;
         decoded(self.name, stored.as_deref())
     }
 
     pub(super) fn put(&self, tx: &mut Transaction, kind: Kind, record: &Record) {
-        tx.put(self.keyspace, &key(self.store, self.name, kind), &record.encode());
+        tx.put(self.defined(), &key(self.store, self.name, kind), &record.encode());
     }
 
     pub(super) fn delete(&self, tx: &mut Transaction, kind: Kind) {
-        tx.delete(self.keyspace, &key(self.store, self.name, kind));
+        tx.delete(self.defined(), &key(self.store, self.name, kind));
+    }
+
+    fn defined(&self) -> Keyspace {
+        self.keyspace
+            .expect("a transaction that writes records begins with the definition, or has read a record")
     }
 }
 

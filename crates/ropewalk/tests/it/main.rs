@@ -15,6 +15,7 @@ mod opening;
 mod projections;
 mod projections_refused;
 mod promql;
+mod roles;
 mod running;
 mod series;
 mod series_guards;

@@ -57,6 +57,8 @@ pub struct Settings {
     pub prometheus: Prometheus,
     /// Declared projections
     pub projections: Projections,
+    /// Several nodes that share a log
+    pub cluster: Cluster,
     /// Certificates of all ports
     pub tls: Tls,
     /// Logs, written to standard error
@@ -295,6 +297,46 @@ impl Default for Limits {
 pub struct Projections {
     /// Apply events to the tables of declared projections
     pub run: Enabled,
+}
+
+/// Several nodes that share a log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// The log that the nodes share, as nats://HOST,HOST,HOST/NAME or postgres://USER@HOST/DATABASE; none: the server is alone
+    pub log: Option<String>,
+    /// Host name or IP address by which clients and the other nodes reach this node, at the ports where it listens
+    pub advertise: Option<String>,
+    /// File with one line USER:PASSWORD for the log service; none: as in `cluster.log`
+    pub credentials: Option<PathBuf>,
+    /// PEM file with the certificates by which those of the log service are checked; none: those of the system
+    pub log_ca: Option<PathBuf>,
+    /// Accept a log service of one server, whose loss stops all writes and may lose them; for trying things out
+    pub allow_one_server: bool,
+    /// Time without an entry of the leader after which another node tries to lead; an idle leader writes one at each third of it
+    pub lease: Period,
+    /// Time for which an append to the shared log is repeated when its outcome is unknown
+    pub patience: Period,
+    /// Longest lag of a follower that still reports that it is ready
+    pub lag_max: Period,
+    /// PEM file with the certificates by which nodes check each other's HTTPS; none: those of the system
+    pub ca: Option<PathBuf>,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            log: None,
+            advertise: None,
+            credentials: None,
+            log_ca: None,
+            allow_one_server: false,
+            lease: Period::seconds(3),
+            patience: Period::seconds(30),
+            lag_max: Period::seconds(10),
+            ca: None,
+        }
+    }
 }
 
 /// How the server stops.
@@ -542,12 +584,40 @@ impl Effective {
         self.origins.get(name).unwrap_or(&Origin::Default)
     }
 
-    /// Every setting with its value as text and its origin.
+    /// Every setting with its value as text and its origin. Passwords in URLs are left out.
     pub fn rows(&self) -> Vec<(String, String, Origin)> {
         let values = serde_json::to_value(&self.settings).expect("settings are plain data");
-        let value = |key: &Key| values.pointer(&pointer(&key.name)).map(text).unwrap_or_default();
+        let value = |key: &Key| {
+            let value = values.pointer(&pointer(&key.name)).map(text).unwrap_or_default();
+            if key.name == "cluster.log" { without_passwords(&value) } else { value }
+        };
         keys().iter().map(|key| (key.name.clone(), value(key), self.origin(&key.name).clone())).collect()
     }
+}
+
+/// The URL with `***` in place of each password or token.
+pub(crate) fn without_passwords(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (hosts, path) = rest.split_once('/').map_or((rest, None), |(hosts, path)| (hosts, Some(path)));
+    let hide = |host: &str| match host.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{user}:***@{host}"),
+            None => format!("***@{host}"),
+        },
+        None => host.to_owned(),
+    };
+    let hosts: Vec<_> = hosts.split(',').map(hide).collect();
+    let path = path.map(|path| {
+        // `password=` may also be a parameter.
+        let (path, parameters) = path.split_once('?').map_or((path, None), |(path, all)| (path, Some(all)));
+        let hide = |parameter: &str| match parameter.split_once('=') {
+            Some((name, _)) if name.contains("pass") || name.contains("token") => format!("{name}=***"),
+            _ => parameter.to_owned(),
+        };
+        let parameters = parameters.map(|all| all.split('&').map(hide).collect::<Vec<_>>().join("&"));
+        parameters.map_or_else(|| format!("/{path}"), |all| format!("/{path}?{all}"))
+    });
+    format!("{scheme}://{}{}", hosts.join(","), path.unwrap_or_default())
 }
 
 fn pointer(name: &str) -> String {
@@ -690,6 +760,31 @@ mod tests {
         let foreign =
             Effective::resolve(&sources(&[], &[("ROPEWALK_PORT", "tcp://x"), ("ROPEWALK_TOKEN", "x")], None));
         assert_eq!(foreign.unwrap().unknown_variables, ["ROPEWALK_PORT"]);
+    }
+
+    #[test]
+    fn passwords_of_the_shared_log_are_not_shown() {
+        for (url, shown) in [
+            ("nats://a:4222,b:4222/shop", "nats://a:4222,b:4222/shop"),
+            ("nats://ann:pw@a:4222,secret@b:4222/shop", "nats://ann:***@a:4222,***@b:4222/shop"),
+            (
+                "postgres://ann:p@w@db/shop?sslmode=on&password=x",
+                "postgres://ann:***@db/shop?sslmode=on&password=***",
+            ),
+            ("nats://ann:pw@a", "nats://ann:***@a"),
+            ("elsewhere", "elsewhere"),
+        ] {
+            assert_eq!(without_passwords(url), shown);
+        }
+        let flags = [("cluster.log", "nats://ann:pw@a:4222/shop"), ("cluster.lease", "5s")];
+        let found = Effective::resolve(&sources(&flags, &[], None)).unwrap();
+        assert_eq!(found.settings.cluster.lease, Period::seconds(5));
+        assert!(
+            found
+                .rows()
+                .iter()
+                .any(|(name, value, _)| { name == "cluster.log" && value == "nats://ann:***@a:4222/shop" })
+        );
     }
 
     #[test]

@@ -55,10 +55,26 @@ impl Listener {
     /// # Errors
     /// The system's: the port is taken, the address is not this machine's.
     pub(crate) fn tcp(address: SocketAddr) -> io::Result<Self> {
+        Self::on(Self::bind(address)?)
+    }
+
+    /// Takes a TCP port to which no client can connect yet.
+    ///
+    /// # Errors
+    /// As [`Listener::tcp`].
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
+        Ok(socket)
+    }
+
+    /// Listens on a port that was taken.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn on(socket: Socket) -> io::Result<Self> {
         socket.listen(BACKLOG)?;
         Ok(Self::Tcp(TcpListener::from_std(socket.into())?))
     }

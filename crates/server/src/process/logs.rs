@@ -10,10 +10,10 @@ use crate::config::settings::{Log, LogFormat, SettingsError};
 /// Active logging and the exporter of spans.
 pub(crate) struct Logs {
     #[cfg(feature = "otel")]
-    spans: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
+    spans: Option<otel::Spans>,
 }
 
-/// Starts logging, inside the server's runtime. Does nothing when the process already logs.
+/// Starts logging. Does nothing when the process already logs.
 ///
 /// # Errors
 /// An invalid level or collector address.
@@ -35,8 +35,8 @@ pub(crate) fn start(log: &Log) -> Result<Logs, SettingsError> {
     let registry = tracing_subscriber::registry().with(lines);
     #[cfg(feature = "otel")]
     let (spans, registry) = {
-        let spans = otel::provider()?;
-        let layer = spans.as_ref().map(otel::layer);
+        let spans = otel::spans()?;
+        let layer = spans.as_ref().map(|spans| otel::layer(&spans.provider));
         (spans, registry.with(layer))
     };
     // If an embedder or a test has set its own subscriber, that one gets the records.
@@ -48,10 +48,12 @@ pub(crate) fn start(log: &Log) -> Result<Logs, SettingsError> {
 }
 
 impl Logs {
-    /// Sends queued spans. The runtime must still run.
+    /// Sends queued spans. Must not be called inside a runtime.
     pub(crate) fn finish(self) {
         #[cfg(feature = "otel")]
-        if let Some(Err(error)) = self.spans.map(|spans| spans.shutdown()) {
+        if let Some(spans) = self.spans
+            && let Err(error) = spans.provider.shutdown()
+        {
             tracing::warn!(%error, "cannot export the last spans");
         }
     }
@@ -64,6 +66,7 @@ mod otel {
     use opentelemetry_otlp::SpanExporter;
     use opentelemetry_sdk::Resource;
     use opentelemetry_sdk::trace::SdkTracerProvider;
+    use tokio::runtime::Runtime;
     use tracing::Subscriber;
     use tracing_subscriber::Layer;
     use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -74,15 +77,27 @@ mod otel {
 
     const VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-    pub(super) fn provider() -> Result<Option<SdkTracerProvider>, SettingsError> {
+    /// The exporter of spans, and the runtime in which it sends them: that of the server may end before.
+    pub(super) struct Spans {
+        pub(super) provider: SdkTracerProvider,
+        _runtime: Runtime,
+    }
+
+    pub(super) fn spans() -> Result<Option<Spans>, SettingsError> {
         let Some(variable) = VARIABLES.into_iter().find(|name| std::env::var_os(name).is_some()) else {
             return Ok(None);
         };
-        let exporter = SpanExporter::builder().with_tonic().build().map_err(|error| {
-            SettingsError::Invalid { place: variable.to_owned(), what: error.to_string() }
-        })?;
+        let invalid = |what: String| SettingsError::Invalid { place: variable.to_owned(), what };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| invalid(error.to_string()))?;
+        let exporter = {
+            let _inside = runtime.enter();
+            SpanExporter::builder().with_tonic().build().map_err(|error| invalid(error.to_string()))?
+        };
         let resource = Resource::builder().with_service_name("ropewalk").build();
-        Ok(Some(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build()))
+        let provider =
+            SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+        Ok(Some(Spans { provider, _runtime: runtime }))
     }
 
     pub(super) fn layer<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>

@@ -59,7 +59,8 @@ functions! {
         | "inet_server_port" | "inet_client_port" | "pg_tablespace_location" | "pg_advisory_unlock_all"
         | "pg_relation_size" | "pg_table_size" | "pg_total_relation_size" | "pg_indexes_size" | "pg_database_size",
     ObjDescription => "obj_description" | "shobj_description",
-    PublishableNot => "pg_relation_is_publishable" | "pg_is_in_recovery" | "pg_is_other_temp_schema" | "row_security_active",
+    InRecovery => "pg_is_in_recovery",
+    PublishableNot => "pg_relation_is_publishable" | "pg_is_other_temp_schema" | "row_security_active",
     ProcedureName => "*regproc" | "*to_regproc",
     RelationName => "*regclass",
     RelationOid => "to_regclass",
@@ -129,6 +130,7 @@ impl CatalogFunction {
                 });
             }
             Self::IndexDef => (1, &[OID, Type::INT4, TRUTH], WORDS),
+            Self::InRecovery => (0, &[], TRUTH),
             Self::IsVisible | Self::PublishableNot if count == 0 => (0, &[], TRUTH),
             Self::IsVisible | Self::PublishableNot => (1, &[OID], TRUTH),
             Self::Nothing => {
@@ -207,6 +209,7 @@ impl CatalogCall for BoundCall {
                 return Err(SqlError::unsupported("set_config of a column", "name one variable"));
             }
             F::ViewDef => optional(show_view(catalog, arguments.first())),
+            F::InRecovery => Value::Bool(catalog.settings.follows),
             F::PublishableNot => Value::Bool(false),
             F::Nothing => Value::Null,
             F::ObjDescription => optional(find_comment(catalog, oid, 0, words(1))),

@@ -105,6 +105,7 @@ impl Session {
         command: &'static str,
     ) -> Result<Outcome> {
         let (isolation, read_only) = modes_of(modes)?;
+        self.check_mode(read_only)?;
         match &mut self.open {
             None => self.begin(
                 isolation.unwrap_or(self.settings.isolation),

@@ -45,6 +45,7 @@ use crate::session::cursor::Cursors;
 use crate::session::notify::Announcements;
 use crate::session::plan_cache::PlanCache;
 use crate::session::prepared::{Plan, Prepared};
+use crate::session::rights::StatementKind;
 use crate::session::row_lock_retry::{Resuming, RowWait};
 use crate::session::transaction::Open;
 use crate::syntax::parse::{self, Statement};
@@ -102,7 +103,7 @@ impl Session {
 
     /// A session with the given settings.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
-        let settings = Arc::new(settings);
+        let settings = Arc::new(Settings { follows: !db.leads(), ..settings });
         let advisory = crate::expr::advisory::Held::of(&db);
         Self {
             db,
@@ -254,11 +255,38 @@ impl Session {
         statement: Arc<Statement>,
         types: &[Option<Type>],
     ) -> Result<Prepared> {
+        self.note_role();
         if self.has_failed && !ends_or_returns(&statement) {
             return Err(failed());
         }
         let prepared = self.plan(statement, types);
         self.failing(prepared)
+    }
+
+    /// Notes whether the node follows, which plans and settings show.
+    fn note_role(&mut self) {
+        let follows = !self.db.leads();
+        if self.settings.follows != follows {
+            self.settings_mut().follows = follows;
+        }
+    }
+
+    /// Rejects a statement that writes while the node follows another one, as a server in recovery does.
+    fn check_leads(&self, prepared: &Prepared) -> Result<()> {
+        if self.db.leads() || !prepared.needs_leader() {
+            return Ok(());
+        }
+        let refused = match prepared.kind() {
+            Some(StatementKind::Listen | StatementKind::Notify | StatementKind::NotifyCall) => {
+                during_recovery(&prepared.statement)
+            }
+            _ => read_only(&prepared.statement),
+        };
+        let error = self.db.not_leader();
+        Err(match error.leader() {
+            Some(leader) => refused.hint(format!("the leader is at {leader}")),
+            None => refused.hint("this node follows, and no leader is known at the moment; try again"),
+        })
     }
 
     /// Replans a statement with FOR UPDATE in subqueries of FROM: moves them to WITH, which locks their rows.
@@ -368,10 +396,11 @@ impl Session {
     /// # Errors
     /// As [`Session::execute`].
     pub fn run(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        self.note_role();
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
         }
-        let may = self.acting.check(prepared.needs());
+        let may = self.acting.check(prepared.needs()).and_then(|()| self.check_leads(prepared));
         self.failing(may)?;
         if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
             prepared.stand_in(self.standing());
@@ -521,6 +550,7 @@ impl Session {
             return Err(failed());
         }
         self.acting.check(prepared.needs())?;
+        self.check_leads(prepared)?;
         match &self.open {
             Some(open) if open.read_only && prepared.writes() => Err(read_only(&prepared.statement)),
             _ => Ok(()),
@@ -581,6 +611,14 @@ pub(crate) fn read_only(statement: impl std::fmt::Display) -> SqlError {
     let text = statement.to_string();
     let command = text.split(' ').next().unwrap_or_default();
     let message = format!("cannot execute {command} in a read-only transaction");
+    SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message)
+}
+
+/// The error of a statement that a node does not run while it follows another one.
+fn during_recovery(statement: impl std::fmt::Display) -> SqlError {
+    let text = statement.to_string();
+    let command = text.split(' ').next().unwrap_or_default();
+    let message = format!("cannot execute {command} during recovery");
     SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message)
 }
 

@@ -36,8 +36,9 @@ impl Session {
         match set {
             ast::Set::SetTransaction { modes, snapshot: None, session: false } => {
                 let db = self.db.clone();
-                let open = self.inside("SET TRANSACTION")?;
                 let (isolation, read_only) = modes_of(modes)?;
+                self.check_mode(read_only)?;
+                let open = self.inside("SET TRANSACTION")?;
                 if let Some(isolation) = isolation.filter(|isolation| *isolation != open.isolation) {
                     if open.has_run || !open.savepoints.is_empty() {
                         let message = "SET TRANSACTION ISOLATION LEVEL must be called before any query";

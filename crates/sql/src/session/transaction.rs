@@ -33,7 +33,9 @@ pub(crate) struct Open {
 }
 
 impl Session {
+    /// Begins a transaction; on a node that follows it only reads.
     pub(crate) fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
+        let read_only = read_only || !self.db.leads();
         self.open_as(self.db.begin_with(isolation), isolation, read_only, is_implicit);
     }
 
@@ -247,6 +249,17 @@ impl Session {
         let place = place.ok_or_else(|| no_savepoint(name))?;
         open.savepoints.iter_mut().skip(place).for_each(|known| *known = None);
         Ok(Outcome::of("RELEASE"))
+    }
+}
+
+impl Session {
+    /// Rejects READ WRITE while the node follows another one.
+    pub(crate) fn check_mode(&self, read_only: Option<bool>) -> Result<()> {
+        if read_only != Some(false) || self.db.leads() {
+            return Ok(());
+        }
+        let message = "cannot set transaction read-write mode during recovery";
+        Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message))
     }
 }
 

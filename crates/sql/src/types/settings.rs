@@ -22,6 +22,8 @@ pub struct Settings {
     pub isolation: Isolation,
     /// Transactions are read-only unless they say otherwise. False.
     pub read_only: bool,
+    /// The node follows another one: it only reads. The session keeps this up to date.
+    pub follows: bool,
     /// When a commit is acknowledged. After the sync.
     pub durability: Durability,
     /// Bytes that one statement may hold in memory. 512 MiB.
@@ -72,6 +74,7 @@ impl Default for Settings {
         Self {
             isolation: Isolation::Serializable,
             read_only: false,
+            follows: false,
             durability: Durability::Sync,
             memory_bytes_max: MEMORY_BYTES_MAX,
             attempts: 10,
@@ -240,7 +243,7 @@ impl Settings {
     /// The settings of a new session of the same client.
     pub(crate) fn fresh(&self) -> Self {
         let (user, database) = (self.user.clone(), self.database.clone());
-        Self { user, database, number: self.number, ..Self::default() }
+        Self { user, database, number: self.number, follows: self.follows, ..Self::default() }
     }
 
     /// Names, values and descriptions of all variables.
@@ -356,13 +359,15 @@ impl Settings {
             return Err(unknown(name));
         };
         Ok(match (kind, *name) {
+            (Told(_), "in_hot_standby") => on_off(self.follows).into(),
             (Told(value) | Truth(value) | Free(value), _) => (*value).to_owned(),
             (Fixed(all) | Choice(all), _) => all.first().copied().unwrap_or_default().to_owned(),
             (Own, "application_name") => self.application_name.clone(),
             (Own, "default_transaction_isolation" | "transaction_isolation") => {
                 isolation_name(self.isolation).into()
             }
-            (Own, "default_transaction_read_only" | "transaction_read_only") => on_off(self.read_only).into(),
+            (Own, "default_transaction_read_only") => on_off(self.read_only).into(),
+            (Own, "transaction_read_only") => on_off(self.read_only || self.follows).into(),
             (Own, "synchronous_commit") => on_off(self.durability == Durability::Sync).into(),
             (Own, "ropewalk.executor") => self.executor.name().into(),
             (Own, "lock_timeout") if self.lock_millis == 0 => "0".into(),

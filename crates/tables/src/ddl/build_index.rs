@@ -36,7 +36,33 @@ impl Tables {
                 None => Ok(tx.declare_index(table, def.clone(), false)?.1),
             }
         })?;
-        self.fill(table, &index).inspect_err(|_| {
+        self.complete(table, &index)
+    }
+
+    /// Completes the builds that were interrupted, such as by the end of the node that led before; returns their number.
+    ///
+    /// # Errors
+    /// As [`Tables::create_index`], of the first index that cannot be completed.
+    pub fn resume_builds(&self) -> Result<usize, TablesError> {
+        let mut resumed = 0;
+        for name in self.names()? {
+            let table = match self.table(&name) {
+                // Dropped meanwhile.
+                Err(TablesError::UnknownTable { .. }) => continue,
+                table => table?,
+            };
+            let schema = self.schema(&self.engine.snapshot(), &table)?;
+            for index in schema.indexes().iter().filter(|index| !index.ready) {
+                self.complete(&name, index)?;
+                resumed += 1;
+            }
+        }
+        Ok(resumed)
+    }
+
+    /// Fills a declared index and publishes it.
+    fn complete(&self, table: &str, index: &Index) -> Result<(), TablesError> {
+        self.fill(table, index).inspect_err(|_| {
             // A half-built index is useless; if the drop fails, too, the user can drop it.
             let _ = self.insist(|tx| tx.drop_index(table, &index.name));
         })

@@ -52,11 +52,15 @@ pub enum Code {
     Internal,
     /// The request's deadline passed. An append may still happen.
     Timeout,
+    /// This node follows another one, and nothing was written: send the request to the leader.
+    NotLeader,
+    /// It is unknown whether the commit took place; a repeated request with an idempotency key tells.
+    OutcomeUnknown,
 }
 
 impl Code {
     /// Every code, in order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::InvalidArgument,
         Self::Unauthenticated,
         Self::PermissionDenied,
@@ -74,6 +78,8 @@ impl Code {
         Self::Io,
         Self::Internal,
         Self::Timeout,
+        Self::NotLeader,
+        Self::OutcomeUnknown,
     ];
 
     /// The stable name.
@@ -96,6 +102,8 @@ impl Code {
             Self::Io => "io",
             Self::Internal => "internal",
             Self::Timeout => "timeout",
+            Self::NotLeader => "not_leader",
+            Self::OutcomeUnknown => "outcome_unknown",
         }
     }
 }
@@ -129,6 +137,8 @@ pub struct WireError {
     pub retry_after: Option<Duration>,
     /// With [`Code::ConditionFailed`]: the conflict.
     pub conflict: Option<Conflict>,
+    /// With [`Code::NotLeader`]: the address that the leader advertises, if it is known.
+    pub leader: Option<String>,
 }
 
 /// Message to clients once the engine has stopped; the log has the cause.
@@ -141,7 +151,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 impl WireError {
     /// An error without further parts.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None, conflict: None }
+        Self { code, message: message.into(), retry_after: None, conflict: None, leader: None }
     }
 
     /// [`Code::InvalidArgument`].
@@ -167,6 +177,16 @@ impl WireError {
     /// [`Code::Stopping`].
     pub fn stopping() -> Self {
         Self::new(Code::Stopping, "the server is shutting down").retry_after(RETRY_AFTER)
+    }
+
+    /// [`Code::NotLeader`]: the node that advertises `leader` accepts the request.
+    pub fn not_leader(leader: Option<&str>) -> Self {
+        let message = match leader {
+            Some(leader) => format!("this node follows the one at {leader}, which accepts writes"),
+            None => "this node follows; no leader is known at the moment".to_owned(),
+        };
+        let error = Self { leader: leader.map(str::to_owned), ..Self::new(Code::NotLeader, message) };
+        error.retry_after(RETRY_AFTER)
     }
 
     /// Suggests a pause.
@@ -213,6 +233,11 @@ impl From<Error> for WireError {
             (_, Class::NotFound) => Code::NotFound,
             (_, Class::Conflict) => Code::KeyConflict,
             (_, Class::Refused) => Code::ConditionFailed,
+            (_, Class::NotLeader) => return Self::not_leader(error.leader()),
+            (_, Class::Unknown) => {
+                tracing::warn!(%error, "the outcome of a commit is unknown");
+                Code::OutcomeUnknown
+            }
             (_, Class::Busy) => {
                 tracing::warn!(%error, "the engine cannot accept writes");
                 return Self::exhausted("the engine cannot accept more writes now");
@@ -316,6 +341,16 @@ mod tests {
         };
         let error: WireError = failed.into();
         assert_eq!((error.code, error.conflict), (Code::ConditionFailed, Some(place)));
+    }
+
+    #[test]
+    fn write_on_a_follower_names_the_leader() {
+        let refused = ropewalk::engine::EngineError::NotLeader { leader: Some("http://b:4780".into()) };
+        let error: WireError = refused.into();
+        assert_eq!((error.code, error.leader.as_deref()), (Code::NotLeader, Some("http://b:4780")));
+        assert!(error.message.contains("http://b:4780") && error.retry_after.is_some());
+        let error: WireError = ropewalk::engine::EngineError::NotLeader { leader: None }.into();
+        assert_eq!((error.code, error.leader), (Code::NotLeader, None));
     }
 
     #[test]

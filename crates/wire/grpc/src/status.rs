@@ -6,17 +6,21 @@
 //! ropewalk.events.v1  details = google.rpc.Status{code, message, [Error]}; Error.code is the stable name
 //! ropewalk.v1         the same, and a TransactionError after the Error
 //! ```
-//! A pause before a retry is sent as `grpc-retry-pushback-ms`, which gRPC's retry policies honour.
+//! A pause before a retry is sent as `grpc-retry-pushback-ms`, which gRPC's retry policies honour. A node that does not
+//! lead sends the addresses of the leader as `ropewalk-leader`.
 
 use bytes::Bytes;
 use prost::Message;
 use ropewalk_wire::{Code, WireError};
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code as Grpc, Status};
 
 use crate::proto::ropewalk::events::v1::{Conflict, Error};
 use crate::proto::umadb::v1::ErrorResponse;
 use crate::proto::umadb::v1::error_response::ErrorType;
+
+/// Metadata of an error of a node that does not lead: the addresses that the leader advertises.
+const LEADER: &str = "ropewalk-leader";
 
 /// Converts an error to a protocol's status.
 pub(crate) type ToStatus = fn(&WireError) -> Status;
@@ -33,17 +37,26 @@ pub(crate) fn grpc(code: Code) -> Grpc {
         }
         Code::KeyConflict => Grpc::Aborted,
         Code::ResourceExhausted => Grpc::ResourceExhausted,
-        Code::Stopping => Grpc::Unavailable,
+        Code::Stopping | Code::NotLeader => Grpc::Unavailable,
+        Code::OutcomeUnknown => Grpc::Unknown,
         Code::Corrupt => Grpc::DataLoss,
         Code::Io | Code::Internal => Grpc::Internal,
         Code::Timeout => Grpc::DeadlineExceeded,
     }
 }
 
-fn with_pause(error: &WireError, mut status: Status) -> Status {
+/// Adds the pause before a retry, and the addresses of the leader.
+fn with_metadata(error: &WireError, mut status: Status) -> Status {
+    let mut metadata = MetadataMap::new();
     if let Some(pause) = error.retry_after {
-        let mut metadata = MetadataMap::new();
         metadata.insert("grpc-retry-pushback-ms", (pause.as_millis() as u64).into());
+    }
+    if let Some(leader) =
+        error.leader.as_deref().and_then(|leader| MetadataValue::<Ascii>::try_from(leader).ok())
+    {
+        metadata.insert(LEADER, leader);
+    }
+    if !metadata.is_empty() {
         *status.metadata_mut() = metadata;
     }
     status
@@ -51,7 +64,7 @@ fn with_pause(error: &WireError, mut status: Status) -> Status {
 
 /// Without details, for protocols that define none.
 pub(crate) fn plain(error: &WireError) -> Status {
-    with_pause(error, Status::new(grpc(error.code), error.message.clone()))
+    with_metadata(error, Status::new(grpc(error.code), error.message.clone()))
 }
 
 /// For `umadb.v1`. The messages begin with the texts of UmaDB, which its clients and users know.
@@ -73,13 +86,13 @@ pub(crate) fn umadb(error: &WireError) -> Status {
         Code::Corrupt => (ErrorType::Corruption, "corruption detected: "),
         Code::Internal => (ErrorType::Internal, "internal error: "),
         Code::Io | Code::ResourceExhausted => (ErrorType::Io, "io error: "),
-        Code::Stopping | Code::Timeout => {
-            return with_pause(error, Status::new(grpc(error.code), &*error.message));
+        Code::Stopping | Code::Timeout | Code::NotLeader | Code::OutcomeUnknown => {
+            return with_metadata(error, Status::new(grpc(error.code), &*error.message));
         }
     };
     // The k6 adapter of dcb.events detects a conflict by this word, with a capital.
     let mark = if kind == ErrorType::Integrity { " [IntegrityError]" } else { "" };
-    with_pause(error, umadb_status(grpc(error.code), kind, format!("{words}{}{mark}", error.message)))
+    with_metadata(error, umadb_status(grpc(error.code), kind, format!("{words}{}{mark}", error.message)))
 }
 
 fn umadb_status(code: Grpc, kind: ErrorType, message: String) -> Status {
@@ -134,7 +147,7 @@ pub(crate) fn detailed(
     let details = [first].into_iter().chain(further).collect();
     let details = RpcStatus { code: code as i32, message: error.message.clone(), details };
     let details = Bytes::from(details.encode_to_vec());
-    with_pause(error, Status::with_details(code, &*error.message, details))
+    with_metadata(error, Status::with_details(code, &*error.message, details))
 }
 
 /// A message as a detail of a status.
@@ -171,6 +184,8 @@ mod tests {
             (Code::Io, Grpc::Internal, Some(ErrorType::Io)),
             (Code::Internal, Grpc::Internal, Some(ErrorType::Internal)),
             (Code::Timeout, Grpc::DeadlineExceeded, None),
+            (Code::NotLeader, Grpc::Unavailable, None),
+            (Code::OutcomeUnknown, Grpc::Unknown, None),
         ];
         assert_eq!(expected.len(), Code::ALL.len());
         for (code, grpc, kind) in expected {
@@ -185,6 +200,14 @@ mod tests {
             });
             assert_eq!(found, kind, "{code}");
         }
+    }
+
+    #[test]
+    fn node_that_does_not_lead_names_the_leader() {
+        let status = events(&WireError::not_leader(Some("grpc://b:50051")));
+        assert_eq!(status.code(), Grpc::Unavailable);
+        assert_eq!(status.metadata().get("ropewalk-leader").unwrap(), "grpc://b:50051");
+        assert!(umadb(&WireError::not_leader(None)).metadata().get("ropewalk-leader").is_none());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub fn title(code: Code) -> &'static str {
         Code::ResourceExhausted => "A limit of the server is reached; retry later",
         Code::Stopping => "The server is stopping",
         Code::Timeout => "Deadline exceeded",
+        Code::NotLeader => "This node does not lead",
+        Code::OutcomeUnknown => "It is unknown whether the commit took place",
         Code::Corrupt => "Stored data is corrupt",
         Code::Io => "I/O error",
         Code::Internal => "Internal error",

@@ -188,13 +188,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         Ok(self.stream.flush().await?)
     }
 
-    /// Replies to an awaitable hello. The topology never changes, so the reply comes when the client's wait
-    /// time ends or the server stops.
+    /// Replies to an awaitable hello. The reply comes when the topology changes, the client's wait time ends, or the
+    /// server stops.
     async fn answer_later(&mut self, request: &Request, pause: Duration) -> Result<StaysOpen, Ended> {
         let mut to = request.id;
         loop {
+            let seen = self.shared.topology_version();
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = Box::pin(hello::wait_for_change(self.shared, seen, pause)) => {}
                 () = self.shared.service.stop().wait() => return Ok(false),
                 // The client has disconnected, or sent another message.
                 gone = self.stream.fill_buf() => return Ok(!gone?.is_empty()),

@@ -47,7 +47,7 @@ const SEND_BYTES: usize = 64 << 10;
 /// The name of the only database; `postgres` and the user's name, which clients try by default, are aliases.
 const DATABASE: &str = "ropewalk";
 /// Settings reported to clients at login and when they change.
-const REPORTED: [&str; 9] = [
+const REPORTED: [&str; 11] = [
     "server_version",
     "server_encoding",
     "client_encoding",
@@ -57,6 +57,8 @@ const REPORTED: [&str; 9] = [
     "TimeZone",
     "integer_datetimes",
     "standard_conforming_strings",
+    "in_hot_standby",
+    "default_transaction_read_only",
 ];
 
 /// Largest message before login; those of SCRAM need a few hundred bytes.
@@ -232,8 +234,6 @@ where
         let is_superuser = if self.caller.may(Right::Admin, None) { "on" } else { "off" };
         out.parameter_status("is_superuser", is_superuser);
         out.parameter_status("session_authorization", &self.statements.session.settings().user);
-        out.parameter_status("in_hot_standby", "off");
-        out.parameter_status("default_transaction_read_only", "off");
         self.report();
         let (process, secret) = (self.backend.process, self.backend.secret);
         self.statements.out.message(b'K', |body| {

@@ -101,12 +101,18 @@ pub(crate) fn refused(error: &WireError) -> SqlError {
         Code::ResourceExhausted => INSUFFICIENT_RESOURCES,
         Code::Stopping => ADMIN_SHUTDOWN,
         Code::Timeout => state::QUERY_CANCELED,
+        Code::NotLeader => state::READ_ONLY_SQL_TRANSACTION,
+        Code::OutcomeUnknown => state::TRANSACTION_RESOLUTION_UNKNOWN,
         Code::Corrupt => state::DATA_CORRUPTED,
         Code::Io => state::IO_ERROR,
         Code::Internal => state::INTERNAL_ERROR,
         _ => state::INVALID_PARAMETER_VALUE,
     };
-    SqlError::new(state, error.message.clone())
+    let refused = SqlError::new(state, error.message.clone());
+    match &error.leader {
+        Some(leader) => refused.hint(format!("the leader is at {leader}")),
+        None => refused,
+    }
 }
 
 pub(crate) fn malformed(error: Malformed) -> SqlError {

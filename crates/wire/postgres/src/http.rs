@@ -71,10 +71,15 @@ async fn answer(
         Err(error) => Err(error),
         Ok((asked, _body)) => Running::new(&shared, &caller).run(&asked).await,
     };
-    timer.done(outcome.as_ref().map(|_| ()).map_err(code_of));
+    let code = |error: &SqlError| match shared.service.database().leads() {
+        // The leader runs the same text.
+        false if error.state == state::READ_ONLY_SQL_TRANSACTION => Code::NotLeader,
+        _ => code_of(error),
+    };
+    timer.done(outcome.as_ref().map(|_| ()).map_err(code));
     match outcome {
         Ok(Answer { json, memory }) => response::json(memory.hold(json.into_bytes())),
-        Err(error) => problem(&told(&error, shared.service.database().engine().dir())),
+        Err(error) => problem(code(&error), &told(&error, shared.service.database().engine().dir())),
     }
 }
 
@@ -312,16 +317,15 @@ fn status(code: Code) -> StatusCode {
         }
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Stopping | Code::NotLeader => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout | Code::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
         Code::Corrupt | Code::Io | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Code::InvalidArgument | Code::IdempotencyMismatch => StatusCode::BAD_REQUEST,
     }
 }
 
 /// An error as `application/problem+json`, with the fields of PostgreSQL's protocol.
-fn problem(error: &SqlError) -> Response {
-    let code = code_of(error);
+fn problem(code: Code, error: &SqlError) -> Response {
     let status = status(code);
     let mut body = serde_json::json!({
         "type": format!("urn:ropewalk:problem:{}", code.as_str()),

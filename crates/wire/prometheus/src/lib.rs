@@ -66,8 +66,13 @@ impl Prometheus {
         routes::router(routes::grpc(), &self.0)
     }
 
-    /// Scrapes, evaluates rules and sends alerts, until the server stops.
+    /// Scrapes, evaluates rules and sends alerts, until the server stops. A node that follows waits until it leads.
     pub async fn run(self) {
+        if !self.0.service.until_leading().await {
+            return;
+        }
+        // An earlier leader may have changed them.
+        self.0.runtime_rules.refresh();
         let monitoring = self.0.monitoring.clone();
         monitoring.run(self.0).await;
     }
@@ -81,8 +86,11 @@ impl Prometheus {
         self.0.monitoring.clone().reload(self.0.clone()).await
     }
 
-    /// Appends the server's own metrics every `interval`, until the server stops.
+    /// Appends the server's own metrics every `interval`, until the server stops. A node that follows waits until it leads.
     pub async fn scrape_self(self, interval: Duration, instance: String) {
+        if !self.0.service.until_leading().await {
+            return;
+        }
         ingest::self_scrape::scrape_self(self.0, interval, instance).await;
     }
 }

@@ -14,7 +14,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use ropewalk::engine::{Keyspace, KeyspaceOptions, KeyspaceWatch, WatchMark};
+use ropewalk::engine::{Keyspace, WatchMark};
+use ropewalk::hooks::WatchedKeyspace;
 use ropewalk::series::{LabelsRef, Matcher};
 use ropewalk::{Database, Durability};
 use ropewalk_monitoring::{DerivedMetric, Monitoring};
@@ -60,9 +61,9 @@ impl Drops {
 /// All rules set by clients.
 pub(crate) struct RuntimeRules {
     db: Database,
-    keyspace: Keyspace,
-    watch: KeyspaceWatch,
-    drops: RwLock<(Arc<Drops>, WatchMark)>,
+    /// The rules as the database has them; none while their keyspace is not defined.
+    stored: WatchedKeyspace,
+    drops: RwLock<(Arc<Drops>, Option<WatchMark>)>,
     /// Evaluates the derived metrics.
     monitoring: Arc<Monitoring>,
     /// Serializes changes.
@@ -72,13 +73,12 @@ pub(crate) struct RuntimeRules {
 impl RuntimeRules {
     /// Reads the stored rules, and gives `monitoring` the derived metrics.
     pub(crate) fn open(db: &Database, monitoring: Arc<Monitoring>) -> Result<Self, WireError> {
-        let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
-        let watch = db.watch_keyspace(keyspace);
-        let mark = watch.mark();
-        let (drops, derived) = stored(db, keyspace)?;
+        let watched = WatchedKeyspace::new(db.system_keyspace(KEYSPACE)?);
+        let mark = watched.mark(db);
+        let (drops, derived) = stored(db, watched.to_read(db))?;
         monitoring.set_derived_metrics(derived);
         let (db, drops) = (db.clone(), RwLock::new((Arc::new(drops), mark)));
-        Ok(Self { db, keyspace, watch, drops, monitoring, changing: tokio::sync::Mutex::default() })
+        Ok(Self { db, stored: watched, drops, monitoring, changing: tokio::sync::Mutex::default() })
     }
 
     /// The drop rules of the newest visible commit.
@@ -93,9 +93,9 @@ impl RuntimeRules {
     }
 
     /// Reads all rules again if a commit has changed them, here or elsewhere.
-    fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         let mark = self.drops.read().unwrap_or_else(PoisonError::into_inner).1;
-        if !self.watch.is_current(mark)
+        if !self.stored.is_current(&self.db, mark)
             && let Err(error) = self.reload()
         {
             tracing::error!(%error, "stored rules could not be read; those read before stay in force");
@@ -105,9 +105,9 @@ impl RuntimeRules {
     /// Reads all rules again, unless another thread has done it meanwhile.
     fn reload(&self) -> Result<(), WireError> {
         let mut loaded = self.drops.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.watch.is_current(loaded.1) {
-            let mark = self.watch.mark();
-            let (drops, derived) = stored(&self.db, self.keyspace)?;
+        if !self.stored.is_current(&self.db, loaded.1) {
+            let mark = self.stored.mark(&self.db);
+            let (drops, derived) = stored(&self.db, self.stored.to_read(&self.db))?;
             if derived != self.monitoring.derived_metrics() {
                 self.monitoring.set_derived_metrics(derived);
             }
@@ -122,7 +122,11 @@ impl RuntimeRules {
 }
 
 /// The drop rules and the derived metrics, as stored.
-fn stored(db: &Database, keyspace: Keyspace) -> Result<(Drops, BTreeMap<String, DerivedMetric>), WireError> {
+fn stored(
+    db: &Database,
+    keyspace: Option<Keyspace>,
+) -> Result<(Drops, BTreeMap<String, DerivedMetric>), WireError> {
+    let Some(keyspace) = keyspace else { return Ok(Default::default()) };
     let snapshot = db.snapshot();
     let texts: Vec<String> = read(&snapshot, keyspace, DROPS)?;
     let drops = Drops::new(&texts).map_err(|error| WireError::new(Code::Internal, error.message))?;
@@ -141,8 +145,8 @@ fn read<T: Default + for<'de> Deserialize<'de>>(
 
 async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result<(), ApiError> {
     let json = serde_json::to_vec(value).map_err(|error| ApiError::bad(error.to_string()))?;
-    let (db, keyspace) = (app.service.database().clone(), app.runtime_rules.keyspace);
-    let written = app.wait_for(move || db.put(keyspace, key, &json, Durability::Sync)).await?;
+    let (db, keyspace) = (app.service.database().clone(), app.runtime_rules.stored.keyspace());
+    let written = app.wait_for(move || db.put(keyspace.to_write(&db)?, key, &json, Durability::Sync)).await?;
     written.map(drop).map_err(|error| WireError::from(error).into())
 }
 

@@ -400,6 +400,10 @@ async fn sweep(transactions: Weak<Inner>, stop: Stop) {
         let Some(inner) = transactions.upgrade() else { return };
         let transactions = OpenTransactions(inner);
         transactions.roll_back_over();
+        // The keys belong to the leader.
+        if !transactions.0.service.database().leads() {
+            continue;
+        }
         if !are_counted {
             are_counted = transactions.count_keys().await;
         }

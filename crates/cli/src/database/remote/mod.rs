@@ -6,6 +6,7 @@
 
 mod accounts;
 mod client;
+mod cluster;
 mod endpoint;
 mod problem;
 mod shape;

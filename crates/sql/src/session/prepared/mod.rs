@@ -269,6 +269,22 @@ impl Prepared {
         }
     }
 
+    /// True for statements that only a leader runs: they write, change definitions, lock rows, draw from a sequence,
+    /// or notify other sessions, which may be at other nodes.
+    pub(crate) fn needs_leader(&self) -> bool {
+        let (needs, kind) = (self.needs, self.kind());
+        let is_needed = |kind: StatementKind| {
+            let least = kind.needs();
+            least.append || least.admin || kind == StatementKind::Listen
+        };
+        needs.append
+            || needs.admin
+            || self.writes()
+            || self.locks()
+            || self.locks_within()
+            || kind.is_some_and(is_needed)
+    }
+
     /// Converts the parameters to the types that the plan expects.
     pub(crate) fn bound(&self, given: &[Value<'_>]) -> Result<Vec<Value<'static>>> {
         if given.len() != self.parameters.len() {

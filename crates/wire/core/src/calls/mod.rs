@@ -8,21 +8,22 @@ pub(crate) mod reading;
 
 use core::time::Duration;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ropewalk::documents::lang::SharedMemory;
 use ropewalk::engine::EngineStats;
 use ropewalk::events::{Appended, EventsError, QueryItem, ReadOptions, SequencedEvent};
 use ropewalk::hooks::WriteCapacity;
-use ropewalk::{AppendCondition, AppendOptions, Database, Event, EventStore, Position, Query};
+use ropewalk::{AppendCondition, AppendOptions, Database, Event, EventStore, Position, Query, Seq};
 use ropewalk_auth::{Access, Caller, Needs, Right};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calls::backups::Turn;
-use crate::calls::blocking::committed;
+use crate::calls::blocking::{blocking, committed};
 use crate::calls::reading::{INLINE, Reading, off_thread};
+use crate::cluster::{Cluster, gauges};
 use crate::error::{Code, WRITES_NOTHING, WireError};
 use crate::live::follow::Following;
 use crate::live::hub::Hub;
@@ -58,6 +59,7 @@ pub struct Service(Arc<Shared>);
 
 struct Shared {
     db: Database,
+    cluster: OnceLock<Arc<dyn Cluster>>,
     access: Access,
     metrics: Arc<Metrics>,
     stop: Stop,
@@ -118,15 +120,20 @@ impl Service {
     /// The stored users cannot be read; the name of the default store is invalid.
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
         let ServiceSettings { limits, insecure, default_store, backups } = settings;
-        db.events(&default_store)?.create()?;
-        // Otherwise the first use of each of these would define its keyspace by a commit, possibly between a
-        // request and the commit that its precondition names as the newest.
-        drop((db.consumer_checkpoints(&default_store)?, db.consumer_groups(&default_store)?));
-        drop((db.projections(&default_store)?, db.idempotency_records()?));
+        // Also checks the name. A follower leaves the store to its leader.
+        let store = db.events(&default_store)?;
+        if db.leads() {
+            store.create()?;
+            // Otherwise the first use of each of these would define its keyspace by a commit, possibly between a
+            // request and the commit that its precondition names as the newest.
+            drop((db.consumer_checkpoints(&default_store)?, db.consumer_groups(&default_store)?));
+            drop((db.projections(&default_store)?, db.idempotency_records()?));
+        }
         let access = Access::open(db.clone(), insecure)?;
         let metrics = Arc::new(Metrics::new(access.logins().clone()));
         Ok(Self(Arc::new(Shared {
             access,
+            cluster: OnceLock::new(),
             metrics,
             stop: Stop::new(),
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
@@ -178,7 +185,73 @@ impl Service {
         if self.stop().stopping() {
             return Err(WireError::stopping());
         }
-        self.database().stopped().map_or(Ok(()), |_| Err(WireError::new(Code::Internal, WRITES_NOTHING)))
+        if self.database().stopped().is_some() {
+            return Err(WireError::new(Code::Internal, WRITES_NOTHING));
+        }
+        self.cluster().map_or(Ok(()), |cluster| cluster.readiness())
+    }
+
+    /// Makes the service part of a cluster. To be called once, before it serves.
+    pub fn join(&self, cluster: Arc<dyn Cluster>) {
+        let joined = self.0.cluster.set(cluster.clone());
+        debug_assert!(joined.is_ok(), "a service joins one cluster");
+        self.0.metrics.add_source(move |_| gauges(&cluster.status()));
+    }
+
+    /// The cluster; `None` when the node is alone.
+    pub fn cluster(&self) -> Option<&Arc<dyn Cluster>> {
+        self.0.cluster.get()
+    }
+
+    /// Waits until this node may write; false if the server or the database stops before. At once when it is alone.
+    pub async fn until_leading(&self) -> bool {
+        tokio::select! {
+            biased;
+            begun = self.0.db.until_leading() => begun.is_ok(),
+            () = self.0.stop.wait() => false,
+        }
+    }
+
+    /// Creates what a new leader lacks: the default store.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn begin_leading(&self) -> Result<(), WireError> {
+        self.0.db.events(&self.0.default_store)?.create()?;
+        Ok(())
+    }
+
+    /// Waits until commit `seq` is visible here.
+    ///
+    /// # Errors
+    /// [`Code::Timeout`] after the time of a request; [`Code::Stopping`]; the database has stopped.
+    pub async fn wait_for_commit(&self, seq: Seq) -> Result<(), WireError> {
+        let (here, time) = (self.0.db.seq(), self.0.limits.request_time);
+        if here >= seq {
+            return Ok(());
+        }
+        tokio::select! {
+            seen = self.0.db.wait_visible_after(Seq(seq.0.saturating_sub(1))) => Ok(seen.map(drop)?),
+            () = tokio::time::sleep(time) => {
+                let what = format!("commit {seq} did not arrive at this node within {time:?}; it had {here} before");
+                Err(WireError::new(Code::Timeout, what))
+            }
+            () = self.0.stop.wait() => Err(WireError::stopping()),
+        }
+    }
+
+    /// Waits for the proof that what is read next contains every acknowledged commit. At once when the node is alone.
+    ///
+    /// # Errors
+    /// [`Code::NotLeader`]: the leader can prove it; [`Code::Timeout`].
+    pub async fn read_barrier(&self) -> Result<(), WireError> {
+        let Some(cluster) = self.cluster() else { return Ok(()) };
+        blocking(|| cluster.barrier(self.0.limits.request_time))
+    }
+
+    /// The error of a write on a node that follows.
+    pub fn not_leader(&self) -> WireError {
+        self.0.db.not_leader().into()
     }
 
     /// The shutdown signal.

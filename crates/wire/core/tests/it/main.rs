@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;
+#[path = "../cluster/mod.rs"]
+mod cluster;
+mod cluster_service;
 mod following;
 mod limits;
 mod operations;

@@ -2,6 +2,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod backups;
+pub(crate) mod cluster;
 pub(crate) mod hosts;
 pub(crate) mod in_force;
 pub(crate) mod schema;

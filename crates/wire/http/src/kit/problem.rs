@@ -90,8 +90,8 @@ fn status(code: Code) -> StatusCode {
         Code::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Stopping | Code::NotLeader => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout | Code::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
         Code::Corrupt | Code::Io | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -142,6 +142,9 @@ pub(crate) struct ProblemBody {
     /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// Of a request that this node does not serve because it follows: the addresses of the leader, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<String>,
 }
 
 /// Which condition failed, and because of which event.
@@ -182,6 +185,7 @@ impl Problem {
             sqlstate,
             constraint,
             hint,
+            leader: None,
         };
         Self { status, counted_as, body: Box::new(body), retry_after_seconds: None }
     }
@@ -275,6 +279,7 @@ impl From<WireError> for Problem {
             position: conflict.position.0,
             item: conflict.item,
         });
+        problem.body.leader = error.leader;
         problem
     }
 }

@@ -17,6 +17,7 @@ use crate::admin::{auth, hosts};
 use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 use crate::route::Route;
+use crate::routes::cluster;
 
 /// Smaller responses are sent uncompressed: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
@@ -44,7 +45,11 @@ async fn admit_in_time(app: App, mut request: Box<Request>, next: Next) -> Respo
     }
     let most = 2 * app.service.limits().request_time;
     let in_session = is_in_session(&request);
-    match tokio::time::timeout(most, next.run(*request)).await {
+    let served = match app.service.cluster() {
+        None => tokio::time::timeout(most, next.run(*request)).await,
+        Some(_) => tokio::time::timeout(most, Box::pin(cluster::serve(&app, *request, next))).await,
+    };
+    match served {
         Ok(response) => uncached(in_session, response),
         Err(_) => {
             let detail = format!(
@@ -110,6 +115,7 @@ fn operation(method: &Method, path: &str) -> &'static str {
             (_, "/v1/changes") => "changes",
             (_, "/v1/commits/{seq}") => "commit",
             (_, "/v1/session") => "session",
+            (_, "/v1/cluster" | "/v1/cluster/members") => "cluster",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
             (_, "/v1/transactions") => "transaction",
             (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",

@@ -4,6 +4,7 @@
 //! is not served. Handlers check rights that are known only later: rules of collections, further stores in
 //! one request.
 
+mod cluster;
 pub(crate) mod layers;
 pub(crate) mod openapi;
 
@@ -21,7 +22,7 @@ use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::admin::{backups, in_force, schema, session, users};
+use crate::admin::{self, backups, in_force, schema, session, users};
 use crate::app::App;
 use crate::consumers::{changes, checkpoints, commit, groups, projections};
 use crate::events::{compat_crablet, live_stats, stores, subscribe};
@@ -47,6 +48,7 @@ fn open(has_console: bool) -> Vec<Route> {
         Route::undescribed(Needs::PUBLIC, Method::GET, "/ready", layers::ready),
         Route::undescribed(Needs::PUBLIC, Method::GET, "/openapi.json", openapi::document),
     ];
+    routes.extend(admin::cluster::open());
     if has_console {
         routes.extend(console::routes());
     }
@@ -67,6 +69,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(users::routes());
     routes.extend(session::routes());
     routes.extend(in_force::routes());
+    routes.extend(admin::cluster::routes());
     routes.extend(compat_crablet::routes(dev));
     routes.extend(layers::routes());
     routes

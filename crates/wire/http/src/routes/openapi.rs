@@ -53,8 +53,14 @@ const REFUSALS: [(&str, &str); 13] = [
     ),
     ("431", "The headers are over the limit: `headers_too_large`."),
     ("500", "Internal error: `internal`, `io` or `corrupt`. The server log has details."),
-    ("503", "The server is stopping: `stopping`. `Retry-After` says when to try again."),
-    ("504", "Deadline exceeded; an append may have happened: `timeout`."),
+    (
+        "503",
+        "The server is stopping: `stopping`. This node of a cluster does not lead, and could not send the request to the leader; it had no effect: `not_leader`. `Retry-After` says when to try again.",
+    ),
+    (
+        "504",
+        "Deadline exceeded; an append may have happened: `timeout`. The shared log of a cluster did not answer; a write may have happened: `outcome_unknown`.",
+    ),
     ("405", "This path has other methods: `method_not_allowed`."),
 ];
 

@@ -2,14 +2,17 @@
 
 pub(crate) mod console;
 pub(crate) mod hosts;
+pub(crate) mod leader;
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use console::ConsoleFile;
 use hosts::Hosts;
+use leader::ToLeader;
 
 /// Header of reads: the last position of the store at the time of the read; 0 when it was empty.
 pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
@@ -33,6 +36,8 @@ pub struct HttpSettings {
     pub secure_cookies: bool,
     /// The settings of the server as `GET /v1/settings` returns them. Default: empty.
     pub in_force: Vec<SettingInForce>,
+    /// Sends writes to the leader while this node follows. Default: they are rejected with its address.
+    pub leader: Option<Arc<dyn ToLeader>>,
 }
 
 /// A setting of the server in force.
@@ -57,6 +62,7 @@ impl Default for HttpSettings {
             console: &[],
             secure_cookies: false,
             in_force: Vec::new(),
+            leader: None,
         }
     }
 }
@@ -123,6 +129,9 @@ impl Cors {
             header::IF_NONE_MATCH,
             HeaderName::from_static("last-event-id"),
             HeaderName::from_static("idempotency-key"),
+            leader::SEQ,
+            leader::READ,
+            HeaderName::from_static("prefer"),
             HeaderName::from_static("x-store"),
             HeaderName::from_static("x-append-if-isolation"),
             HeaderName::from_static("x-isolation-level"),
@@ -139,7 +148,7 @@ impl Cors {
                     Method::DELETE,
                 ])
                 .allow_headers(asked)
-                .expose_headers([header::ETAG, header::RETRY_AFTER, HEAD])
+                .expose_headers([header::ETAG, header::RETRY_AFTER, HEAD, leader::SEQ])
                 .max_age(Duration::from_secs(600)),
         )
     }

@@ -9,12 +9,15 @@ mod budgets;
 mod bundoc;
 mod changes;
 mod client;
+#[path = "../../../core/tests/cluster/mod.rs"]
+mod cluster;
 mod commits;
 mod compatible;
 mod console;
 mod document;
 mod documents;
 mod groups;
+mod in_cluster;
 mod manual;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;

@@ -28,8 +28,10 @@ impl<'a> Call<'a> {
                 return Err(Failure::new(Code::BadValue, message));
             }
             let newest = self.shared.service.database().seq().0;
+            // A member of a set waits for the time, which another member may have.
             if let Some(Value::Timestamp(after)) = concern.get("afterClusterTime")
                 && after > newest
+                && self.shared.service.cluster().is_none()
             {
                 let message = "readConcern afterClusterTime lies in the future of this server";
                 return Err(Failure::new(Code::InvalidOptions, message));
@@ -71,6 +73,22 @@ impl<'a> Call<'a> {
         concern.and_then(|concern| concern.get("level")).and_then(Value::as_str)
     }
 
+    /// The commit that the read has to see.
+    pub(crate) fn after_cluster_time(&self) -> Option<Seq> {
+        let concern = self.args.get("readConcern").and_then(Value::as_document);
+        match concern.and_then(|concern| concern.get("afterClusterTime")) {
+            Some(Value::Timestamp(after)) => Some(Seq(after)),
+            _ => None,
+        }
+    }
+
+    /// True when the client lets a member other than the primary serve its reads.
+    pub(crate) fn allows_secondary(&self) -> bool {
+        let preference = self.args.get("$readPreference").and_then(Value::as_document);
+        let mode = preference.and_then(|preference| preference.get("mode")).and_then(Value::as_str);
+        mode.is_some_and(|mode| mode != "primary")
+    }
+
     /// `readConcern: { level: "snapshot" }` outside of a transaction: the reply contains the snapshot time.
     pub(crate) fn wants_snapshot_time(&self) -> bool {
         !self.in_transaction && self.read_level() == Some("snapshot")
@@ -96,7 +114,7 @@ impl<'a> Call<'a> {
 }
 
 /// The write concern error of a completed write that requested more members than exist.
-pub(crate) fn unsatisfied(request: &Request) -> Option<Failure> {
+pub(crate) fn unsatisfied(request: &Request, all_members: usize) -> Option<Failure> {
     let concern = request.body().get("writeConcern")?.as_document()?;
     match concern.get("w")? {
         Value::String("majority") => None,
@@ -104,7 +122,8 @@ pub(crate) fn unsatisfied(request: &Request) -> Option<Failure> {
             let message = format!("No write concern mode named '{mode}' found in replica set configuration");
             Some(Failure::new(Code::UnknownReplWriteConcern, message))
         }
-        w if w.as_integer().is_some_and(|members| members > 1) => {
+        // The shared log has each write on a majority of its servers before a member confirms it.
+        w if w.as_integer().is_some_and(|members| members > 1 && members > all_members as i64) => {
             Some(Failure::new(Code::UnsatisfiableWriteConcern, "Not enough data-bearing nodes"))
         }
         _ => None,

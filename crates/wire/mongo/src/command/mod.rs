@@ -1,5 +1,6 @@
 //! Runs the command of a request: found in the table, checked, executed, and its failure labelled.
 
+mod member;
 pub(crate) mod rights;
 pub(crate) mod table;
 
@@ -55,7 +56,7 @@ pub(crate) async fn run(
     let done = match outcome {
         Ok(answer) => {
             out = answer;
-            put_concern_error(&ordered, request, &mut out);
+            put_concern_error(shared, &ordered, request, &mut out);
             out.put("ok", Value::Double(1.0));
             Ok(())
         }
@@ -66,6 +67,9 @@ pub(crate) async fn run(
             }
             out = Writer::new();
             failure.put(&mut out);
+            if failure.is_about_role() {
+                hello::put_topology(shared, &mut out);
+            }
             Err(wire_code(&failure))
         }
     };
@@ -89,14 +93,14 @@ fn ordered_failure(shared: &Shared, failure: &Failure, ordered: &Ordered, reques
 }
 
 /// Adds a write concern error: too few members, or that of a fail point.
-fn put_concern_error(ordered: &Ordered, request: &Request, out: &mut Writer) {
+fn put_concern_error(shared: &Shared, ordered: &Ordered, request: &Request, out: &mut Writer) {
     if let Some(error) = &ordered.write_concern_error {
         out.put("writeConcernError", Value::Document(error.doc()));
         let code = error.doc().get("code").and_then(Value::as_integer);
         let again = code.is_some_and(|code| is_retriable(code as i32)) && may_come_again(request);
         let own = if again { vec![RETRYABLE.into()] } else { Vec::new() };
         failure::put_labels(ordered.labels.as_ref().unwrap_or(&own), out);
-    } else if let Some(unsatisfied) = unsatisfied(request) {
+    } else if let Some(unsatisfied) = unsatisfied(request, shared.members()) {
         out.open_document("writeConcernError");
         out.put("code", Value::Int32(unsatisfied.code));
         out.put("codeName", Value::String(&unsatisfied.name));
@@ -122,6 +126,7 @@ fn wire_code(failure: &Failure) -> WireCode {
         48 | 85 | 86 | 11000 => WireCode::AlreadyExists,
         50 => WireCode::Timeout,
         91 | 11_600 => WireCode::Stopping,
+        10_107 | 13_435 => WireCode::NotLeader,
         112 | 251 => WireCode::KeyConflict,
         940_001 => WireCode::ConditionFailed,
         146 | 365 => WireCode::ResourceExhausted,
@@ -189,6 +194,8 @@ async fn checked(
         }
         return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
     }
+    member::check(&call, command)?;
+    member::wait(&call).await?;
     let outcome = executed(&mut call, command).await;
     // The client must not commit the rest. Statements end their transaction themselves; invalid arguments are
     // found before that, and a reply is built after it.

@@ -51,7 +51,7 @@ codes! {
     TransactionCommitted = 256, TransactionTooLarge = 257, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
     OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
     APIStrictError = 323, MechanismUnavailable = 334, TemporarilyUnavailable = 365, SearchNotSupported = 31_082, MissingField = 40_414, UnknownField = 40_415,
-    ForeignSession = 50_738, AppendConditionFailed = 940_001, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
+    NotWritablePrimary = 10_107, NotPrimaryNoSecondaryOk = 13_435, ForeignSession = 50_738, AppendConditionFailed = 940_001, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
 }
 
 /// Run the entire transaction again.
@@ -232,6 +232,11 @@ impl Failure {
         put_labels(&self.labels, out);
     }
 
+    /// True for errors after which drivers ask for the role of the server.
+    pub(crate) fn is_about_role(&self) -> bool {
+        [10_107, 13_435].contains(&self.code)
+    }
+
     /// Puts it as an entry of `writeErrors`.
     pub(crate) fn put_write_error(&self, index: usize, out: &mut Writer) {
         out.open_document("");
@@ -304,6 +309,9 @@ impl From<Error> for Failure {
             Class::Busy => {
                 Self::new(Code::TemporarilyUnavailable, "the engine cannot accept more writes now")
             }
+            Class::NotLeader => not_primary(),
+            // With its session and number a driver repeats the write, and gets the stored result if it took place.
+            Class::Unknown => Self::new(Code::ShutdownInProgress, error.to_string()),
             Class::Invalid | Class::Refused => Self::new(Code::BadValue, error.to_string()),
             Class::NotFound => Self::new(Code::NoSuchKey, error.to_string()),
             Class::Corrupt | Class::Io | Class::Internal => Self::ours(&error),
@@ -317,6 +325,9 @@ impl From<WireError> for Failure {
             WireCode::Unauthenticated => Code::AuthenticationFailed,
             WireCode::PermissionDenied => Code::Unauthorized,
             WireCode::Stopping => return shutting_down(),
+            WireCode::NotLeader => return not_primary(),
+            WireCode::OutcomeUnknown => Code::ShutdownInProgress,
+            WireCode::Timeout => Code::MaxTimeMSExpired,
             WireCode::ResourceExhausted => Code::TemporarilyUnavailable,
             WireCode::InvalidArgument => Code::BadValue,
             _ => Code::InternalError,
@@ -343,6 +354,16 @@ pub(crate) fn not_on_reserved(what: &str) -> Failure {
 /// Error of an operation that was killed.
 pub(crate) fn interrupted() -> Failure {
     Failure::new(Code::Interrupted, "operation was interrupted")
+}
+
+/// Error of a write on a node that follows: drivers look for the primary.
+pub(crate) fn not_primary() -> Failure {
+    Failure::new(Code::NotWritablePrimary, "not primary")
+}
+
+/// Error of a read on a node that follows, from a client that does not allow it.
+pub(crate) fn not_primary_no_secondary() -> Failure {
+    Failure::new(Code::NotPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
 }
 
 /// Error while the server stops: drivers look for another primary, and find this one after a restart.

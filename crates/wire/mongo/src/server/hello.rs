@@ -1,5 +1,5 @@
-//! The handshake, which describes the server. It reports the primary of a replica set without other members,
-//! so that drivers use sessions, transactions, retryable writes and change streams.
+//! The handshake, which describes the server. It reports a member of a replica set, so that drivers use sessions,
+//! transactions, retryable writes and change streams. A server that is alone is its only member.
 
 use core::time::Duration;
 
@@ -12,6 +12,7 @@ use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::protocol::frame::{MESSAGE_BYTES_MAX, Request, WRITES_MAX};
 use crate::state::Shared;
 use crate::state::sessions::SESSION_MINUTES;
+use crate::state::topology::Topology;
 
 /// The replica set's name.
 pub(crate) const SET_NAME: &str = "ropewalk";
@@ -26,24 +27,29 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome<Writer> {
     if call.args.flag("loadBalanced")?.unwrap_or(false) {
         return Err(Failure::new(Code::BadValue, "load-balanced connections are not supported"));
     }
-    let me = me(call);
+    let version = shared.topology_version();
+    let topology = shared.topology(call.client.local.as_deref());
     let mut out = Writer::new();
-    put_topology(shared, &mut out);
+    put_version(shared, version, &mut out);
     let legacy = call.args.name != "hello";
-    out.put(if legacy { "ismaster" } else { "isWritablePrimary" }, Value::Bool(true));
+    out.put(if legacy { "ismaster" } else { "isWritablePrimary" }, Value::Bool(topology.is_primary));
     if call.args.flag("helloOk")?.unwrap_or(false) {
         out.put("helloOk", Value::Bool(true));
     }
     out.put("setName", Value::String(SET_NAME));
     out.put("setVersion", Value::Int32(1));
-    out.put("secondary", Value::Bool(false));
+    out.put("secondary", Value::Bool(!topology.is_primary));
     out.open_array("hosts");
-    out.put("", Value::String(&me));
+    topology.hosts.iter().for_each(|host| out.put("", Value::String(host)));
     out.close();
-    out.put("primary", Value::String(&me));
-    out.put("me", Value::String(&me));
-    out.put("electionId", Value::ObjectId([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1]));
-    put_last_write(call, &mut out);
+    if let Some(primary) = &topology.primary {
+        out.put("primary", Value::String(primary));
+    }
+    out.put("me", Value::String(&topology.me));
+    if topology.is_primary {
+        out.put("electionId", Value::ObjectId(election(topology.term)));
+    }
+    put_last_write(call, &topology, &mut out);
     out.put("maxBsonObjectSize", Value::Int32(DOCUMENT_BYTES_MAX as i32));
     out.put("maxMessageSizeBytes", Value::Int32(MESSAGE_BYTES_MAX as i32));
     out.put("maxWriteBatchSize", Value::Int32(WRITES_MAX as i32));
@@ -68,27 +74,37 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// The server's address for this client: drivers connect to the one they receive.
-fn me(call: &Call<'_>) -> String {
-    let announced = call.shared.settings.announce.clone();
-    announced.or_else(|| call.client.local.clone()).unwrap_or_else(|| "localhost:27017".to_owned())
+/// The election of a term: drivers take the primary with the larger one.
+fn election(term: u64) -> [u8; 12] {
+    let mut id = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
+    if let Some(end) = id.last_chunk_mut::<8>() {
+        *end = term.to_be_bytes();
+    }
+    id
 }
 
-fn put_topology(shared: &Shared, out: &mut Writer) {
+/// Adds the version of the topology, which replies about the role of the server have.
+pub(crate) fn put_topology(shared: &Shared, out: &mut Writer) {
+    put_version(shared, shared.topology_version(), out);
+}
+
+fn put_version(shared: &Shared, version: i64, out: &mut Writer) {
     out.open_document("topologyVersion");
     out.put("processId", Value::ObjectId(shared.process));
-    out.put("counter", Value::Int64(0));
+    out.put("counter", Value::Int64(version));
     out.close();
 }
 
-fn put_last_write(call: &Call<'_>, out: &mut Writer) {
+fn put_last_write(call: &Call<'_>, topology: &Topology, out: &mut Writer) {
     let seq = call.seq().0;
-    let now = Value::DateTime(call.now_ms());
+    let term = i64::try_from(topology.term).unwrap_or(i64::MAX);
+    // Commits that a member lacks are newer than this.
+    let now = Value::DateTime(call.now_ms().saturating_sub(topology.lag_ms));
     out.open_document("lastWrite");
     for (optime, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {
         out.open_document(optime);
         out.put("ts", Value::Timestamp(seq));
-        out.put("t", Value::Int64(1));
+        out.put("t", Value::Int64(term));
         out.close();
         out.put(date, now);
     }
@@ -112,6 +128,21 @@ pub(crate) fn application(request: &Request) -> Option<String> {
     client.get("application")?.as_document()?.get("name")?.as_str().map(str::to_owned)
 }
 
+/// Interval at which a hello that waits looks for a change of the topology.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Waits for `pause`, or until the topology is no longer that of the version `seen`.
+pub(crate) async fn wait_for_change(shared: &Shared, seen: i64, pause: Duration) {
+    if shared.service.cluster().is_none() {
+        // The topology of one server never changes.
+        return tokio::time::sleep(pause).await;
+    }
+    let until = tokio::time::Instant::now() + pause;
+    while shared.topology_version() == seen && tokio::time::Instant::now() < until {
+        tokio::time::sleep(LOOK.min(pause)).await;
+    }
+}
+
 /// How long a hello waits for a change: `None` when it does not wait, which is the rule.
 pub(crate) fn pause(shared: &Shared, request: &Request) -> Option<Duration> {
     let body = request.body();
@@ -121,7 +152,7 @@ pub(crate) fn pause(shared: &Shared, request: &Request) -> Option<Duration> {
     }
     let seen = body.get("topologyVersion")?.as_document()?;
     let same = matches!(seen.get("processId"), Some(Value::ObjectId(process)) if process == shared.process)
-        && seen.get("counter").and_then(Value::as_integer) == Some(0);
+        && seen.get("counter").and_then(Value::as_integer) == Some(shared.topology_version());
     let millis =
         body.get("maxAwaitTimeMS")?.as_integer().filter(|millis| (0..=WAIT_MAX_MS).contains(millis))?;
     same.then(|| Duration::from_millis(millis as u64))

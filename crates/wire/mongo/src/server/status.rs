@@ -191,8 +191,9 @@ pub(crate) fn server_status(call: &mut Call<'_>) -> Outcome<Writer> {
     out.close();
     out.open_document("repl");
     out.put("setName", Value::String(SET_NAME));
-    out.put("isWritablePrimary", Value::Bool(true));
-    out.put("secondary", Value::Bool(false));
+    let is_primary = shared.service.database().leads();
+    out.put("isWritablePrimary", Value::Bool(is_primary));
+    out.put("secondary", Value::Bool(!is_primary));
     out.close();
     let (sessions, transactions) = shared.sessions.counts();
     out.open_document("logicalSessionRecordCache");

@@ -101,7 +101,8 @@ fn not_committed(error: Error) -> Failure {
     match class {
         // The condition fails again, unless the client reads and decides again.
         _ if failure.code == Code::AppendConditionFailed.number() => failure,
-        Class::Conflict => failure.label(TRANSIENT),
+        // It is certain that it did not take place: the driver may run the whole transaction on the primary.
+        Class::Conflict | Class::NotLeader => failure.label(TRANSIENT),
         Class::Invalid | Class::NotFound | Class::Refused => failure,
         // It may be in the log, or not.
         _ => unknown_result(failure),

@@ -8,6 +8,7 @@ pub(crate) mod made;
 pub(crate) mod operations;
 pub(crate) mod sessions;
 pub(crate) mod snapshots;
+pub(crate) mod topology;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;

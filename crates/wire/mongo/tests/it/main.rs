@@ -5,6 +5,8 @@ mod access;
 mod bytes;
 mod capped;
 mod client;
+#[path = "../../../core/tests/cluster/mod.rs"]
+mod cluster;
 mod collections;
 mod commands;
 mod failpoints;
@@ -12,6 +14,7 @@ mod handshake;
 mod hostile;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;
+mod members;
 mod models;
 mod operations;
 mod rights;

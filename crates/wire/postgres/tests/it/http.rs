@@ -24,7 +24,7 @@ async fn post(server: &Server, caller: Caller, body: &str) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&bytes))))
 }
 
-async fn ask(server: &Server, body: Value) -> (u16, Value) {
+pub(crate) async fn ask(server: &Server, body: Value) -> (u16, Value) {
     post(server, Caller::everybody(), &body.to_string()).await
 }
 

@@ -2,6 +2,8 @@
 
 mod activity;
 mod client;
+#[path = "../../../core/tests/cluster/mod.rs"]
+mod cluster;
 mod copying;
 mod errors;
 mod extended;
@@ -13,4 +15,5 @@ mod matrix;
 mod opening;
 mod rights;
 mod simple;
+mod standby;
 mod waiting;

@@ -117,7 +117,7 @@ impl From<WireError> for ApiError {
             Code::NotFound => Kind::NotFound,
             Code::TooLarge => Kind::TooLarge,
             Code::ResourceExhausted => Kind::TooMany,
-            Code::Stopping => Kind::Unavailable,
+            Code::Stopping | Code::NotLeader | Code::OutcomeUnknown => Kind::Unavailable,
             Code::Timeout => Kind::Timeout,
             Code::Corrupt | Code::Io | Code::Internal => Kind::Internal,
             _ => Kind::BadData,

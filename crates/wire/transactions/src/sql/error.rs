@@ -57,6 +57,7 @@ fn without_folders(text: &str) -> String {
 pub fn code_of(error: &SqlError) -> Code {
     let state = error.state.0;
     match state.get(..2) {
+        Some("08") if error.state == state::TRANSACTION_RESOLUTION_UNKNOWN => Code::OutcomeUnknown,
         Some("28") => Code::Unauthenticated,
         Some("40") => Code::KeyConflict,
         Some("53") => Code::ResourceExhausted,

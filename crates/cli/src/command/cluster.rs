@@ -1,0 +1,79 @@
+//! `ropewalk cluster`: the nodes of the cluster of a server.
+
+use std::io::{self, Write as _};
+
+use clap::Subcommand;
+
+use crate::database::context::Context;
+use crate::database::listed::{ListedMember, ListedNode};
+use crate::database::place::Place;
+use crate::database::remote::Remote;
+use crate::output::cell::Cell;
+use crate::output::failure::{Exit, Failure, Result};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// List the nodes: role, term, newest commit and lag of each, as each reports it
+    Status,
+}
+
+/// Columns of a node.
+const COLUMNS: &[&str] = &["node", "role", "term", "commit", "lag_ms", "lag_commits", "address", "problem"];
+
+pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
+    let Cluster::Status = command;
+    let place = context.place()?;
+    let Place::Remote(remote) = &place else {
+        let what = format!("{} is not served, so it is no node of a running cluster", context.shown());
+        return Err(Failure::new(Exit::Invalid, what, "--at URL names a server"));
+    };
+    let asked = remote.cluster()?;
+    let mut report = context.report(COLUMNS)?;
+    let mut warnings = asked.warnings.clone();
+    report.row(row(&asked, String::new()))?;
+    for member in asked.members.iter().filter(|member| member.node != asked.node) {
+        match ask(context, member) {
+            Ok(node) => {
+                warnings.extend(node.warnings.iter().cloned());
+                report.row(row(&node, String::new()))?;
+            }
+            Err(Failure::OutputClosed) => return Err(Failure::OutputClosed),
+            Err(Failure::Said { what, .. }) => {
+                let unknown = ListedNode { node: member.node.clone(), ..ListedNode::default() };
+                report.row(row(&ListedNode { address: member.address.clone(), ..unknown }, what))?;
+            }
+        }
+    }
+    report.finish()?;
+    warnings.sort();
+    warnings.dedup();
+    for warning in warnings {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "ropewalk: {}", crate::output::cell::printable(&warning));
+    }
+    place.close()
+}
+
+fn ask(context: &Context, member: &ListedMember) -> Result<ListedNode> {
+    let Some(address) = &member.address else {
+        return Err(Failure::invalid("the node advertises no HTTP address"));
+    };
+    let remote: Remote = context.node(address)?;
+    remote.cluster()
+}
+
+fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
+    let text = |text: &str| if text.is_empty() { Cell::None } else { text.into() };
+    let number = |number: u64| if node.role.is_empty() { Cell::None } else { number.into() };
+    let problem = if problem.is_empty() { node.log_error.clone().unwrap_or_default() } else { problem };
+    vec![
+        text(&node.node),
+        text(&node.role),
+        number(node.term),
+        number(node.seq),
+        number(node.lag_ms),
+        number(node.lag_commits),
+        node.address.as_deref().map_or(Cell::None, text),
+        text(&problem),
+    ]
+}

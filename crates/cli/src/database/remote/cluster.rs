@@ -1,0 +1,53 @@
+//! The cluster of a server.
+
+use hyper::Method;
+use serde::Deserialize;
+
+use super::{NOTHING, Remote};
+use crate::database::listed::{ListedMember, ListedNode};
+use crate::output::failure::Result;
+
+#[derive(Deserialize)]
+struct Status {
+    node: String,
+    role: String,
+    addresses: Vec<String>,
+    term: u64,
+    seq: u64,
+    lag_ms: u64,
+    lag_commits: u64,
+    log_error: Option<String>,
+    warnings: Vec<String>,
+    members: Vec<Member>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    node: String,
+    addresses: Vec<String>,
+}
+
+/// The URL of the HTTP API among the addresses of a node.
+fn http(addresses: Vec<String>) -> Option<String> {
+    addresses.into_iter().find(|url| url.starts_with("http://") || url.starts_with("https://"))
+}
+
+impl Remote {
+    /// The state of the node.
+    pub(crate) fn cluster(&self) -> Result<ListedNode> {
+        let status: Status = self.client.ask(Method::GET, "/v1/cluster", NOTHING)?;
+        let member = |member: Member| ListedMember { node: member.node, address: http(member.addresses) };
+        Ok(ListedNode {
+            node: status.node,
+            role: status.role,
+            term: status.term,
+            seq: status.seq,
+            lag_ms: status.lag_ms,
+            lag_commits: status.lag_commits,
+            address: http(status.addresses),
+            log_error: status.log_error,
+            warnings: status.warnings,
+            members: status.members.into_iter().map(member).collect(),
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! A build without clusters: the same functions, which reject the setting.
+
+use std::sync::Arc;
+
+use ropewalk::{Database, Options};
+use ropewalk_http::ToLeader;
+use ropewalk_wire::{NodeAddresses, Service};
+
+use crate::config::settings::{Settings, SettingsError};
+use crate::server::ServeError;
+
+/// Nothing outlives the database.
+#[derive(Default)]
+pub(crate) struct Lasting;
+
+/// There is no node.
+pub(crate) enum Joined {}
+
+/// There is no end of a node.
+pub(crate) enum End {}
+
+pub(crate) fn join(
+    _lasting: &mut Lasting,
+    _options: Options,
+    _settings: &Settings,
+    _addresses: &NodeAddresses,
+) -> Result<(Database, Joined), ServeError> {
+    let what = "this build has no clusters: it was made without the feature `cluster`".to_owned();
+    Err(SettingsError::Invalid { place: "cluster.log".to_owned(), what }.into())
+}
+
+impl Joined {
+    pub(crate) async fn caught_up(&self) -> Result<(), ServeError> {
+        match *self {}
+    }
+
+    pub(crate) async fn ended(&self) -> End {
+        match *self {}
+    }
+
+    pub(crate) fn serve(&self, _service: &Service, _settings: &Settings) {
+        match *self {}
+    }
+
+    pub(crate) fn to_leader(&self) -> Arc<dyn ToLeader> {
+        match *self {}
+    }
+
+    pub(crate) fn stop(self) {
+        match self {}
+    }
+}
+
+pub(crate) fn is_reopened(end: &End) -> Result<bool, ServeError> {
+    match *end {}
+}

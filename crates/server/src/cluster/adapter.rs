@@ -1,0 +1,82 @@
+//! The log service that the settings name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ropewalk::cluster::SharedLog;
+use ropewalk_cluster_nats::{NatsError, NatsLog, NatsSettings};
+use ropewalk_cluster_postgres::{PostgresLog, PostgresOptions};
+
+use crate::cluster::cluster_error;
+use crate::config::settings::{Cluster, SettingsError, without_passwords};
+use crate::server::ServeError;
+
+/// Opens the shared log of `cluster.log`. A new cluster creates it: one whose node has no database in `dir` yet.
+///
+/// # Errors
+/// The URL cannot be used; the service does not answer, refuses access, or could lose entries.
+pub(super) fn open(settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>, ServeError> {
+    let url = settings.log.as_deref().unwrap_or_default();
+    let shown = without_passwords(url);
+    match url.split_once("://").map(|(scheme, _)| scheme) {
+        Some("nats" | "tls") => nats(url, settings, dir),
+        Some("postgres" | "postgresql") => postgres(url, settings),
+        _ => {
+            let what =
+                format!("{shown:?} is neither nats://HOST,HOST,HOST/NAME nor postgres://USER@HOST/DATABASE");
+            Err(invalid("cluster.log", what))
+        }
+    }
+}
+
+fn nats(url: &str, settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>, ServeError> {
+    let mut nats: NatsSettings = url.parse().map_err(nats_error)?;
+    nats.ca_file = settings.log_ca.clone();
+    nats.credentials_file = settings.credentials.clone();
+    nats.allow_one_server = settings.allow_one_server;
+    let opened = match NatsLog::open(&nats) {
+        // A node with data belongs to a stream that was lost.
+        Err(NatsError::Missing { .. }) if !dir.join("store").exists() => match NatsLog::create(&nats) {
+            // Another node was faster.
+            Err(NatsError::Exists { .. }) => NatsLog::open(&nats),
+            created => created,
+        },
+        opened => opened,
+    };
+    Ok(Arc::new(opened.map_err(nats_error)?))
+}
+
+fn nats_error(error: NatsError) -> ServeError {
+    match error {
+        NatsError::Url { .. } => invalid("cluster.log", error.to_string()),
+        error => cluster_error(error.to_string()),
+    }
+}
+
+fn postgres(url: &str, settings: &Cluster) -> Result<Arc<dyn SharedLog>, ServeError> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|error| invalid("cluster.log_ca", format!("{}: {error}", path.display())))
+    };
+    let certificates = settings.log_ca.as_deref().map(read).transpose()?;
+    let options = PostgresOptions { certificates, ..PostgresOptions::default() };
+    let opened = PostgresLog::open(url, options).map_err(|error| cluster_error(error.to_string()))?;
+    Ok(Arc::new(opened))
+}
+
+fn invalid(place: &str, what: String) -> ServeError {
+    SettingsError::Invalid { place: place.to_owned(), what }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_service_is_rejected_without_its_password() {
+        let settings =
+            Cluster { log: Some("kafka://ann:secret@a:9092/shop".to_owned()), ..Cluster::default() };
+        let error = open(&settings, Path::new("/none")).unwrap_err().to_string();
+        assert!(error.starts_with("cluster.log: ") && error.contains("kafka"), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,177 @@
+//! This server as a node of a cluster.
+//!
+//! ```text
+//! settings ─▶ shared log: NATS, PostgreSQL ─▶ database, a follower ─▶ node, in its thread ─┬▶ caught up: the ports open
+//!                                                                                         ├▶ leads: `lead`
+//!                                                                                         └▶ ended: open again, or stop
+//! other nodes ◀── HTTP: `forward` (writes), `members` (reports)
+//! ```
+//! Not here: who leads and what is applied (`ropewalk-cluster`), what a client of each protocol sees (the protocols).
+
+mod adapter;
+mod forward;
+mod identity;
+mod lead;
+mod members;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk::cluster::{EntryIndex, SharedError, SharedLog, SharedOptions};
+use ropewalk::{Database, Options};
+use ropewalk_cluster::{End, Node, RunningNode};
+use ropewalk_http::ToLeader;
+use ropewalk_wire::{NodeAddresses, Service};
+use tokio::sync::{oneshot, watch};
+
+use crate::cluster::forward::Forward;
+use crate::cluster::view::View;
+use crate::config::settings::Settings;
+use crate::server::ServeError;
+
+/// Pause between two questions for the end of a shared log that does not answer.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two looks whether the node has caught up.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Parts that outlive the database: a node that was deposed opens the database again, and keeps its connections.
+#[derive(Default)]
+pub(crate) struct Lasting {
+    log: Option<Arc<dyn SharedLog>>,
+    forward: Option<Arc<Forward>>,
+}
+
+/// The node around an open database.
+pub(crate) struct Joined {
+    view: Arc<View>,
+    log: Arc<dyn SharedLog>,
+    forward: Arc<Forward>,
+    ended: watch::Receiver<Option<End>>,
+    /// Ends with this value.
+    running: RunningNode,
+}
+
+/// Opens the database as a follower of the shared log, and runs the node.
+///
+/// # Errors
+/// The settings cannot be used, or the log service does not answer; errors of the database.
+pub(crate) fn join(
+    lasting: &mut Lasting,
+    options: Options,
+    settings: &Settings,
+    addresses: &NodeAddresses,
+) -> Result<(Database, Joined), ServeError> {
+    let dir = &settings.dir.0;
+    let log = match &lasting.log {
+        Some(log) => log.clone(),
+        None => lasting.log.insert(adapter::open(&settings.cluster, dir)?).clone(),
+    };
+    let forward = match &lasting.forward {
+        Some(forward) => forward.clone(),
+        None => lasting.forward.insert(Arc::new(Forward::new(settings.cluster.ca.as_deref())?)).clone(),
+    };
+    let node = identity::of(dir)?;
+    let mut shared = SharedOptions::new(log.clone(), node, addresses.to_string());
+    shared.patience = settings.cluster.patience.0;
+    let db = options.shared(shared).open(dir)?;
+    let node_settings = ropewalk_cluster::Settings {
+        lease: settings.cluster.lease.0,
+        seed: node.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)),
+        ..ropewalk_cluster::Settings::default()
+    };
+    let running = Arc::new(Node::new(db.clone(), log.clone(), node_settings));
+    let (sender, ended) = watch::channel(None);
+    let running = running
+        .run(move |end| drop(sender.send_replace(Some(end.clone()))))
+        .map_err(|source| ServeError::Io { what: "start the thread of the node".to_owned(), source })?;
+    let view =
+        Arc::new(View::new(running.node().clone(), node, addresses.clone(), settings.cluster.lag_max.0)?);
+    Ok((db, Joined { view, log, forward, ended, running }))
+}
+
+impl Joined {
+    /// Waits until the node has every entry that the shared log has now. Before that a node could take a closed server for an
+    /// open one: its users may be among the entries that it lacks.
+    pub(crate) async fn caught_up(&self) -> Result<(), ServeError> {
+        let newest = newest(self.log.clone())?.await;
+        let newest =
+            newest.map_err(|_| cluster_error("the newest entry of the shared log was not determined"))??;
+        while self.view.index() < newest.0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the node.
+    pub(crate) async fn ended(&self) -> End {
+        let mut ended = self.ended.clone();
+        loop {
+            if let Some(end) = &*ended.borrow_and_update() {
+                return end.clone();
+            }
+            if ended.changed().await.is_err() {
+                // The thread was stopped.
+                core::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Makes the service one of the cluster, and starts the work between the nodes and that of a leader.
+    pub(crate) fn serve(&self, service: &Service, settings: &Settings) {
+        service.join(self.view.clone());
+        let stores = settings.grpc.stores.iter().map(|of| of.store.clone()).collect();
+        tokio::spawn(lead::lead(service.clone(), self.view.clone(), stores));
+        tokio::spawn(members::report(service.clone(), self.view.clone(), self.forward.clone()));
+    }
+
+    /// Sends requests to the leader.
+    pub(crate) fn to_leader(&self) -> Arc<dyn ToLeader> {
+        self.forward.clone()
+    }
+
+    /// Ends the thread of the node.
+    pub(crate) fn stop(self) {
+        self.running.stop();
+    }
+}
+
+/// Asks the log for its newest entry, in a thread, since it blocks, until it answers.
+fn newest(log: Arc<dyn SharedLog>) -> Result<oneshot::Receiver<Result<EntryIndex, ServeError>>, ServeError> {
+    let (sender, receiver) = oneshot::channel();
+    let ask = move || {
+        let mut is_told = false;
+        loop {
+            match log.bounds() {
+                Ok(bounds) => return drop(sender.send(Ok(bounds.newest))),
+                Err(SharedError::Unavailable { cause }) if !sender.is_closed() => {
+                    if !core::mem::replace(&mut is_told, true) {
+                        tracing::warn!(cause, "the shared log does not answer; waiting for it");
+                    }
+                    std::thread::sleep(ASK_PAUSE);
+                }
+                Err(error) => return drop(sender.send(Err(cluster_error(error.to_string())))),
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("rope-ask".to_owned()).spawn(ask);
+    thread.map_err(|source| ServeError::Io { what: "start a thread".to_owned(), source })?;
+    Ok(receiver)
+}
+
+/// The consequence of the end of a node: true if the database is opened again.
+///
+/// # Errors
+/// An operator has to decide.
+pub(crate) fn is_reopened(end: &End) -> Result<bool, ServeError> {
+    if end.is_reopened() {
+        tracing::warn!(%end, "the node has ended");
+        return Ok(true);
+    }
+    tracing::error!(%end, "the node has ended");
+    Err(cluster_error(end.to_string()))
+}
+
+fn cluster_error(what: impl Into<String>) -> ServeError {
+    ServeError::Cluster { what: what.into() }
+}

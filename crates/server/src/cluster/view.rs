@@ -1,0 +1,143 @@
+//! The node and its cluster as the protocols see them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ropewalk::cluster::Role;
+use ropewalk::hooks::hex;
+use ropewalk::{Database, Seq};
+use ropewalk_cluster::{BarrierError, Node};
+use ropewalk_wire::{Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, WireError};
+
+use crate::cluster::members::Members;
+
+/// The state of the cluster for the protocols.
+pub(super) struct View {
+    node: Arc<Node>,
+    db: Database,
+    /// Name of this node, in hexadecimal digits.
+    pub(super) name: String,
+    pub(super) addresses: NodeAddresses,
+    pub(super) members: Members,
+    lag_max: Duration,
+    /// The newest commit of the leader at its last answer.
+    leader_seq: AtomicU64,
+}
+
+impl View {
+    pub(super) fn new(
+        node: Arc<Node>,
+        name: [u8; 16],
+        addresses: NodeAddresses,
+        lag_max: Duration,
+    ) -> Result<Self, ropewalk::Error> {
+        let db = node.database().clone();
+        let members = Members::new(&db)?;
+        let leader_seq = AtomicU64::new(0);
+        Ok(Self { node, db, name: hex(&name), addresses, members, lag_max, leader_seq })
+    }
+
+    pub(super) fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// The newest entry that is applied.
+    pub(super) fn index(&self) -> u64 {
+        self.db.engine().place().index.0
+    }
+
+    /// Notes the newest commit of the leader.
+    pub(super) fn leader_has(&self, seq: Seq) {
+        self.leader_seq.fetch_max(seq.0, Ordering::Relaxed);
+    }
+
+    /// The report of this node.
+    pub(super) fn own_report(&self) -> MemberReport {
+        MemberReport { node: self.name.clone(), addresses: self.addresses.clone(), seq: self.db.seq() }
+    }
+
+    /// Adds this node to the members, as the leader.
+    pub(super) fn join(&self) -> Result<(), WireError> {
+        self.members.take(&self.db, self.own_report())
+    }
+}
+
+/// The addresses in the text that a leader advertises.
+fn parsed(text: &str) -> Option<NodeAddresses> {
+    let parsed = NodeAddresses::parse(text);
+    parsed.inspect_err(|why| tracing::debug!(why, "the leader's addresses cannot be read")).ok()
+}
+
+impl Cluster for View {
+    fn status(&self) -> ClusterStatus {
+        let status = self.node.status();
+        let leads = matches!(status.role, Role::Leader { .. });
+        let seq = self.db.seq();
+        let leader_seq = if leads { seq.0 } else { self.leader_seq.load(Ordering::Relaxed) };
+        ClusterStatus {
+            node: self.name.clone(),
+            addresses: self.addresses.clone(),
+            leader: self.leader(),
+            role: status.role,
+            term: status.term,
+            seq,
+            index: status.index.0,
+            lag_entries: status.lag_entries,
+            lag_commits: leader_seq.saturating_sub(seq.0),
+            lag: status.lag,
+            members: self.members(),
+            warnings: status.warnings,
+            unavailable: status.unavailable,
+        }
+    }
+
+    fn members(&self) -> Vec<Member> {
+        self.members.list(&self.db, self.db.leads())
+    }
+
+    fn leader(&self) -> Option<NodeAddresses> {
+        match self.db.role() {
+            Role::Follower { leader } => parsed(&leader?),
+            Role::Leader { .. } | Role::Alone => Some(self.addresses.clone()),
+        }
+    }
+
+    fn term(&self) -> u64 {
+        self.db.engine().place().term
+    }
+
+    fn barrier(&self, time: Duration) -> Result<(), WireError> {
+        let deadline = self.db.engine().env().clock.deadline(time);
+        match self.node.barrier(deadline) {
+            Ok(_) => Ok(()),
+            Err(BarrierError::NotLeader { leader }) => Err(WireError::not_leader(leader.as_deref())),
+            Err(BarrierError::Engine(error)) => Err(error.into()),
+            Err(error) => Err(WireError::new(Code::Timeout, error.to_string())),
+        }
+    }
+
+    fn readiness(&self) -> Result<(), WireError> {
+        let status = self.node.status();
+        if let (Role::Leader { .. }, Some(cause)) = (&status.role, status.unavailable) {
+            return Err(WireError::exhausted(format!("the shared log does not answer: {cause}")));
+        }
+        if status.lag > self.lag_max {
+            let (lag, max) = (status.lag, self.lag_max);
+            let what = format!("this node lags {lag:?} after the shared log; at most {max:?} are allowed");
+            return Err(WireError::exhausted(what));
+        }
+        Ok(())
+    }
+
+    fn report(&self, secret: &str, report: MemberReport) -> Result<Seq, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        if !self.members.is_secret(&self.db, secret)? {
+            return Err(WireError::new(Code::Unauthenticated, "the secret of the cluster is another one"));
+        }
+        self.members.take(&self.db, report)?;
+        Ok(self.db.seq())
+    }
+}

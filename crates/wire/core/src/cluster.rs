@@ -1,0 +1,223 @@
+//! The cluster as the protocols see it: the role of this node, the leader's addresses, members, barriers of reads.
+//!
+//! ```text
+//! protocol ─▶ Service::cluster ─▶ trait Cluster ◀─ ropewalk-server, which runs the node
+//! ```
+//! A node that is alone has no cluster. Not here: whether a write is accepted, which the engine decides.
+
+use core::fmt;
+use core::time::Duration;
+
+use ropewalk::Seq;
+use ropewalk::cluster::Role;
+
+use crate::error::WireError;
+use crate::metrics::Gauge;
+
+/// Longest text of addresses, bytes.
+const ADDRESSES_BYTES_MAX: usize = 1_000;
+
+/// The addresses of a node: one URL for each protocol that it serves.
+///
+/// As text they are separated by commas: `http://db1:4780,grpc://db1:50051,postgres://db1:5432,mongodb://db1:27017`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeAddresses(Vec<String>);
+
+impl NodeAddresses {
+    /// Reads the text that a node advertises.
+    ///
+    /// # Errors
+    /// The part that is no URL with a host and a port.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > ADDRESSES_BYTES_MAX {
+            return Err(format!("more than {ADDRESSES_BYTES_MAX} bytes of addresses"));
+        }
+        let mut urls = Vec::new();
+        for url in text.split(',').map(str::trim).filter(|url| !url.is_empty()) {
+            let port = url.split_once("://").and_then(|(_, authority)| authority.rsplit_once(':'));
+            let is_whole = port.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+            if !is_whole || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(format!("{url:?} is no PROTOCOL://HOST:PORT"));
+            }
+            urls.push(url.to_owned());
+        }
+        Ok(Self(urls))
+    }
+
+    /// Adds the address of a protocol.
+    pub fn push(&mut self, protocol: &str, host: &str, port: u16) {
+        self.0.push(format!("{protocol}://{host}:{port}"));
+    }
+
+    fn find(&self, protocols: &[&str]) -> Option<&str> {
+        let is_one = |url: &&String| url.split_once("://").is_some_and(|(of, _)| protocols.contains(&of));
+        self.0.iter().find(is_one).map(String::as_str)
+    }
+
+    /// The URL of the HTTP API, without a slash at its end.
+    pub fn http(&self) -> Option<&str> {
+        self.find(&["http", "https"])
+    }
+
+    /// Host and port of MongoDB's protocol.
+    pub fn mongo(&self) -> Option<&str> {
+        self.find(&["mongodb"])?.split_once("://").map(|(_, authority)| authority)
+    }
+
+    /// All URLs.
+    pub fn urls(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+/// A node that has joined the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name: 32 hexadecimal digits.
+    pub node: String,
+    /// Its addresses.
+    pub addresses: NodeAddresses,
+    /// Newest commit that it had at its last report; known on the leader.
+    pub seq: Option<Seq>,
+    /// Time since its last report; known on the leader.
+    pub heard: Option<Duration>,
+}
+
+/// State of the cluster as this node sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterStatus {
+    /// Name of this node: 32 hexadecimal digits.
+    pub node: String,
+    /// Its addresses.
+    pub addresses: NodeAddresses,
+    /// Its role.
+    pub role: Role,
+    /// The newest term that it knows.
+    pub term: u64,
+    /// Addresses of the leader, if one is known.
+    pub leader: Option<NodeAddresses>,
+    /// Newest visible commit.
+    pub seq: Seq,
+    /// Newest entry of the shared log that is applied.
+    pub index: u64,
+    /// Entries of the shared log that are not applied yet.
+    pub lag_entries: u64,
+    /// Commits that the leader had at its last report to this node and that are not visible here.
+    pub lag_commits: u64,
+    /// Time since this node had everything that the shared log had.
+    pub lag: Duration,
+    /// All nodes that have joined, by name.
+    pub members: Vec<Member>,
+    /// Risks in the settings of the log service, one line each.
+    pub warnings: Vec<String>,
+    /// Why the shared log did not answer the last call, if it did not.
+    pub unavailable: Option<String>,
+}
+
+/// Report of a follower to its leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberReport {
+    /// Name of the follower.
+    pub node: String,
+    /// Its addresses.
+    pub addresses: NodeAddresses,
+    /// Its newest visible commit.
+    pub seq: Seq,
+}
+
+/// The node that this server runs.
+pub trait Cluster: Send + Sync {
+    /// The state of the node and of what it knows about the others. Does not wait.
+    fn status(&self) -> ClusterStatus;
+
+    /// Addresses of the members, by name. Does not wait, and costs little.
+    fn members(&self) -> Vec<Member>;
+
+    /// Addresses of the leader, if one is known. Costs little.
+    fn leader(&self) -> Option<NodeAddresses>;
+
+    /// The newest term that this node knows. Costs little.
+    fn term(&self) -> u64;
+
+    /// Proves that this node leads, so that what is read afterwards contains every commit that was acknowledged before the
+    /// call. Blocks for an append to the shared log, at most `time`.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotLeader`]; [`crate::Code::Timeout`].
+    fn barrier(&self, time: Duration) -> Result<(), WireError>;
+
+    /// Whether a load balancer may send requests here.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`]: the lag of this node exceeds its setting.
+    fn readiness(&self) -> Result<(), WireError>;
+
+    /// Takes the report of a follower that shows the cluster's secret; returns the newest commit here.
+    ///
+    /// # Errors
+    /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
+    fn report(&self, secret: &str, report: MemberReport) -> Result<Seq, WireError>;
+}
+
+/// The state of a node as metrics.
+pub(crate) fn gauges(status: &ClusterStatus) -> Vec<Gauge> {
+    let one = |name, help, value: f64| Gauge { name, help, rows: vec![(Vec::new(), value)] };
+    let role = match status.role {
+        Role::Alone => "alone",
+        Role::Leader { .. } => "leader",
+        Role::Follower { .. } => "follower",
+    };
+    let has_answered = if status.unavailable.is_some() { 0.0 } else { 1.0 };
+    vec![
+        Gauge {
+            name: "ropewalk_cluster_role",
+            help: "1 for the role of this node.",
+            rows: vec![(vec![("role", role.to_owned())], 1.0)],
+        },
+        one("ropewalk_cluster_term", "The newest term that this node knows.", status.term as f64),
+        one("ropewalk_cluster_lag_entries", "Entries that are not applied.", status.lag_entries as f64),
+        one(
+            "ropewalk_cluster_lag_seconds",
+            "Time since this node had everything that the shared log had.",
+            status.lag.as_secs_f64(),
+        ),
+        one("ropewalk_cluster_log_up", "1 when the shared log answered the last call.", has_answered),
+        one(
+            "ropewalk_cluster_log_warnings",
+            "Risks in the settings of the log service.",
+            status.warnings.len() as f64,
+        ),
+        one("ropewalk_cluster_members", "Nodes that have joined.", status.members.len() as f64),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_they_are_written() {
+        let mut addresses = NodeAddresses::default();
+        addresses.push("https", "db1", 4780);
+        addresses.push("mongodb", "[::1]", 27017);
+        let text = addresses.to_string();
+        assert_eq!(text, "https://db1:4780,mongodb://[::1]:27017");
+        assert_eq!(NodeAddresses::parse(&text), Ok(addresses.clone()));
+        assert_eq!((addresses.http(), addresses.mongo()), (Some("https://db1:4780"), Some("[::1]:27017")));
+        assert_eq!(NodeAddresses::parse("").unwrap().http(), None);
+    }
+
+    #[test]
+    fn addresses_without_host_or_port_are_rejected() {
+        for bad in ["db1:4780", "http://db1", "http://:1", "http://a:b", "http://a b:1", "http://ä:1"] {
+            assert!(NodeAddresses::parse(bad).is_err(), "{bad}");
+        }
+        assert!(NodeAddresses::parse(&"http://a:1,".repeat(200)).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! The cluster as this node sees it, and the reports by which its followers join it.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, Method};
+use ropewalk::Seq;
+use ropewalk::cluster::Role;
+use ropewalk_auth::Needs;
+use ropewalk_wire::{Member, MemberReport, NodeAddresses, WireError, blocking};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::kit::body::{JsonText, from_json};
+use crate::kit::problem::Problem;
+use crate::route::Route;
+
+/// Shows that a report comes from a node of the cluster: the secret is in the database of each.
+const SECRET: HeaderName = HeaderName::from_static("ropewalk-cluster-secret");
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![Route::new(Needs::LOGIN, routes!(status))]
+}
+
+/// The route for nodes, which have no user.
+pub(crate) fn open() -> Vec<Route> {
+    vec![Route::undescribed(Needs::PUBLIC, Method::POST, "/v1/cluster/members", report)]
+}
+
+/// A node that has joined.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ClusterMember)]
+struct MemberOut {
+    /// Its name.
+    #[schema(example = "5d3c1f0a9b8e47d26c5b4a39281706f5")]
+    node: String,
+    /// Its addresses, one URL for each protocol.
+    addresses: Vec<String>,
+    /// Newest commit that it had at its last report. Only the leader knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// Milliseconds since its last report. Only the leader knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heard_ms: Option<u64>,
+}
+
+impl From<Member> for MemberOut {
+    fn from(member: Member) -> Self {
+        Self {
+            node: member.node,
+            addresses: member.addresses.urls().to_vec(),
+            seq: member.seq.map(|seq| seq.0),
+            heard_ms: member.heard.map(|heard| heard.as_millis() as u64),
+        }
+    }
+}
+
+/// The cluster as this node sees it.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = ClusterStatus)]
+struct ClusterOut {
+    /// `alone`, `leader` or `follower`.
+    #[schema(example = "follower")]
+    role: &'static str,
+    /// Name of this node; empty when it is alone.
+    node: String,
+    /// Its addresses, one URL for each protocol.
+    addresses: Vec<String>,
+    /// The newest term that it knows: the number of the leader.
+    term: u64,
+    /// Addresses of the leader, if one is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<Vec<String>>,
+    /// Newest commit that can be read here.
+    seq: u64,
+    /// Newest entry of the shared log that is applied here.
+    entry: u64,
+    /// Entries of the shared log that are not applied here yet.
+    lag_entries: u64,
+    /// Commits of the leader that cannot be read here yet, as of its last answer to this node.
+    lag_commits: u64,
+    /// Milliseconds since this node had everything that the shared log had.
+    lag_ms: u64,
+    /// Why the shared log did not answer the last call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_error: Option<String>,
+    /// Risks in the settings of the log service.
+    warnings: Vec<String>,
+    /// All nodes that have joined.
+    members: Vec<MemberOut>,
+}
+
+/// The cluster as this node sees it: role, term, leader, lag, members. The lag of another node is in its own response.
+#[utoipa::path(
+    get, path = "/v1/cluster", operation_id = "get_cluster", tag = "access",
+    responses((status = 200, description = "The state of this node.", body = ClusterOut)),
+)]
+async fn status(State(app): State<App>) -> Json<ClusterOut> {
+    let Some(cluster) = app.service.cluster() else {
+        let seq = app.service.database().seq().0;
+        return Json(ClusterOut { role: "alone", seq, ..ClusterOut::default() });
+    };
+    let status = cluster.status();
+    Json(ClusterOut {
+        role: match status.role {
+            Role::Alone => "alone",
+            Role::Leader { .. } => "leader",
+            Role::Follower { .. } => "follower",
+        },
+        node: status.node,
+        addresses: status.addresses.urls().to_vec(),
+        term: status.term,
+        leader: status.leader.map(|leader| leader.urls().to_vec()),
+        seq: status.seq.0,
+        entry: status.index,
+        lag_entries: status.lag_entries,
+        lag_commits: status.lag_commits,
+        lag_ms: status.lag.as_millis() as u64,
+        log_error: status.unavailable,
+        warnings: status.warnings,
+        members: status.members.into_iter().map(MemberOut::from).collect(),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReportIn {
+    node: String,
+    addresses: String,
+    seq: u64,
+}
+
+#[derive(Serialize)]
+struct ReportOut {
+    seq: u64,
+}
+
+/// Takes the report of a follower.
+async fn report(
+    State(app): State<App>,
+    headers: HeaderMap,
+    text: JsonText,
+) -> Result<Json<ReportOut>, Problem> {
+    let Some(cluster) = app.service.cluster() else {
+        return Err(WireError::not_found("this node belongs to no cluster").into());
+    };
+    let given: ReportIn = text.parse(|text| from_json(text)).await?;
+    let addresses = NodeAddresses::parse(&given.addresses).map_err(Problem::invalid_field)?;
+    let report = MemberReport { node: given.node, addresses, seq: Seq(given.seq) };
+    let secret = headers.get(SECRET).and_then(|secret| secret.to_str().ok()).unwrap_or_default();
+    let seq = blocking(|| cluster.report(secret, report))?;
+    Ok(Json(ReportOut { seq: seq.0 }))
+}

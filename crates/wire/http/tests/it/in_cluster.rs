@@ -1,0 +1,209 @@
+//! Requests to the nodes of a cluster: writes reach the leader, reads wait, responses carry their commit.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use ropewalk_http::{HttpSettings, LeaderResponse, ToLeader, ToLeaderError};
+use serde_json::json;
+
+use crate::client::{Reply, Server};
+use crate::cluster::Node;
+
+/// Records what is sent to the leader, and answers for it.
+#[derive(Debug, Default)]
+struct Sent {
+    requests: Mutex<Vec<String>>,
+    fails: bool,
+}
+
+impl Sent {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+}
+
+impl ToLeader for Sent {
+    fn send<'a>(&'a self, leader: &'a str, request: Request) -> LeaderResponse<'a> {
+        Box::pin(async move {
+            let line = format!("{leader} {} {}", request.method(), request.uri().path());
+            let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+            self.requests.lock().unwrap().push(format!("{line} {}", String::from_utf8_lossy(&body)));
+            if self.fails {
+                return Err(ToLeaderError::NoAnswer("reset".to_owned()));
+            }
+            Ok(Response::builder()
+                .status(201)
+                .header("ropewalk-seq", "77")
+                .body(Body::from("there"))
+                .unwrap())
+        })
+    }
+}
+
+struct Pair {
+    leader: Server,
+    follower: Server,
+    sent: Arc<Sent>,
+    nodes: (Node, Arc<Node>),
+}
+
+async fn pair() -> Pair {
+    pair_with(Sent::default()).await
+}
+
+async fn pair_with(sent: Sent) -> Pair {
+    let (leader, follower) = Node::pair();
+    follower.follow();
+    let (sent, follower) = (Arc::new(sent), Arc::new(follower));
+    let settings = HttpSettings { leader: Some(sent.clone()), ..HttpSettings::default() };
+    Pair {
+        leader: Server::over(leader.service.clone(), HttpSettings::default()).await,
+        follower: Server::over(follower.service.clone(), settings).await,
+        sent,
+        nodes: (leader, follower),
+    }
+}
+
+fn event() -> String {
+    json!({ "events": [{ "type": "A", "tags": [], "data": {} }] }).to_string()
+}
+
+async fn post(server: &Server, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    let headers = [&[("content-type", "application/json")], headers].concat();
+    server.request("POST", path, &headers, body.as_bytes()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_on_a_follower_is_carried_out_by_the_leader() {
+    let pair = pair().await;
+    let reply = post(&pair.follower, "/v1/stores/shop/events", &[], &event()).await;
+    assert_eq!((reply.status, reply.text(), reply.header("ropewalk-seq")), (201, "there", Some("77")));
+    assert_eq!(pair.sent.take(), [format!("http://n1:4780 POST /v1/stores/shop/events {}", event())]);
+    let written = post(&pair.leader, "/v1/stores/shop/events", &[], &event()).await;
+    assert_eq!(written.status, 200, "{}", written.text());
+    assert_eq!(written.header("ropewalk-seq"), Some(pair.nodes.0.db().seq().0.to_string().as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_prefers_it_is_sent_to_the_leader() {
+    let pair = pair().await;
+    let reply = post(&pair.follower, "/v1/stores/shop/events?a=1", &[("prefer", "redirect")], &event()).await;
+    assert_eq!(reply.status, 307);
+    assert_eq!(reply.header("location"), Some("http://n1:4780/v1/stores/shop/events?a=1"));
+    assert!(pair.sent.take().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_that_cannot_be_sent_on_names_the_leader() {
+    let pair = pair().await;
+    let forwarded = [("ropewalk-forwarded", "1")];
+    let reply = post(&pair.follower, "/v1/stores/shop/events", &forwarded, &event()).await;
+    reply.refused(503, "not_leader");
+    assert!(reply.json()["leader"].as_str().unwrap().starts_with("http://n1:4780"));
+    assert!(reply.header("retry-after").is_some());
+    assert!(pair.sent.take().is_empty());
+
+    let broken = pair_with(Sent { fails: true, ..Sent::default() }).await;
+    let reply = post(&broken.follower, "/v1/stores/shop/events", &[], &event()).await;
+    reply.refused(504, "outcome_unknown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipeline_that_writes_goes_to_the_leader_and_others_stay() {
+    let pair = pair().await;
+    let path = "/v1/databases/app/collections/c/documents:aggregate";
+    let reads = json!({ "pipeline": [{ "$match": {} }] }).to_string();
+    assert_eq!(post(&pair.follower, path, &[], &reads).await.status, 200);
+    assert!(pair.sent.take().is_empty());
+    let writes = json!({ "pipeline": [{ "$match": {} }, { "$out": "d" }] }).to_string();
+    assert_eq!(post(&pair.follower, path, &[], &writes).await.status, 201);
+    assert_eq!(pair.sent.take(), [format!("http://n1:4780 POST {path} {writes}")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_waits_for_the_commit_of_its_header() {
+    let pair = pair().await;
+    let (leader, follower) = &pair.nodes;
+    leader.db().events("shop").unwrap().append(&[ropewalk::Event::new("A")], None).unwrap();
+    let seq = leader.db().seq().0.to_string();
+    let path = "/v1/stores/shop/head";
+    let later = follower.follow_later();
+    let reply = pair.follower.request("GET", path, &[("ropewalk-seq", &seq)], b"").await;
+    assert_eq!((reply.status, reply.header("ropewalk-seq")), (200, Some(seq.as_str())));
+    assert_eq!(reply.json()["head"], 1);
+    later.join().unwrap();
+    // A local read does not wait.
+    let far = [("ropewalk-seq", "1000000"), ("ropewalk-read", "local")];
+    assert_eq!(pair.follower.request("GET", path, &far, b"").await.status, 200);
+    for (name, value) in [("ropewalk-seq", "x"), ("ropewalk-read", "strong")] {
+        pair.follower.request("GET", path, &[(name, value)], b"").await.refused(400, "invalid_argument");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_that_does_not_arrive_ends_the_wait_at_the_deadline() {
+    use ropewalk_wire::{Limits, Service, ServiceSettings};
+    let (_leader, follower) = Node::pair();
+    follower.follow();
+    let limits = Limits { request_time: Duration::from_millis(50), ..Limits::default() };
+    let settings = ServiceSettings { limits, ..ServiceSettings::default() };
+    let service = Service::new(follower.db().clone(), settings).unwrap();
+    service.join(follower.state.clone());
+    let server = Server::over(service, HttpSettings::default()).await;
+    let reply = server.request("GET", "/v1/stores", &[("ropewalk-seq", "1000000")], b"").await;
+    reply.refused(504, "timeout");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn linearizable_read_is_proven_by_the_leader() {
+    let pair = pair().await;
+    let header = [("ropewalk-read", "linearizable")];
+    assert_eq!(pair.leader.request("GET", "/v1/stores", &header, b"").await.status, 200);
+    assert_eq!(pair.nodes.0.state.barriers.load(Ordering::Relaxed), 1);
+    assert_eq!(pair.follower.request("GET", "/v1/stores", &header, b"").await.status, 201);
+    assert_eq!(pair.sent.take(), ["http://n1:4780 GET /v1/stores "]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_shows_role_leader_and_members() {
+    let pair = pair().await;
+    let status = pair.follower.get("/v1/cluster").await.ok();
+    assert_eq!((status["role"].as_str(), status["term"].as_u64()), (Some("follower"), Some(1)));
+    assert_eq!(status["leader"][0], "http://n1:4780");
+    assert_eq!(status["members"].as_array().unwrap().len(), 2);
+    assert_eq!(status["warnings"][0], "one server");
+    assert_eq!(pair.leader.get("/v1/cluster").await.ok()["role"], "leader");
+    let alone = Server::start().await;
+    assert_eq!(alone.get("/v1/cluster").await.ok()["role"], "alone");
+    assert!(alone.get("/v1/stores").await.header("ropewalk-seq").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn follower_that_lags_is_not_ready_and_serves() {
+    let pair = pair().await;
+    assert_eq!(pair.follower.get("/ready").await.status, 200);
+    pair.nodes.1.state.lags.store(true, Ordering::Relaxed);
+    pair.follower.get("/ready").await.refused(429, "resource_exhausted");
+    assert_eq!(pair.follower.get("/v1/stores").await.status, 200);
+    assert_eq!(pair.leader.get("/ready").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_of_a_node_needs_the_secret() {
+    let pair = pair().await;
+    let report = json!({ "node": "0".repeat(32), "addresses": "http://n2:4780", "seq": 3 }).to_string();
+    let path = "/v1/cluster/members";
+    let known = [("ropewalk-cluster-secret", "known")];
+    let answer = post(&pair.leader, path, &known, &report).await.ok();
+    assert_eq!(answer["seq"], pair.nodes.0.db().seq().0);
+    assert_ne!(post(&pair.leader, path, &[], &report).await.status, 200);
+    post(&pair.follower, path, &known, &report).await.refused(503, "not_leader");
+    let bad = json!({ "node": "x", "addresses": "elsewhere", "seq": 3 }).to_string();
+    post(&pair.leader, path, &known, &bad).await.refused(400, "invalid_argument");
+    let alone = Server::start().await;
+    post(&alone, path, &known, &report).await.refused(404, "not_found");
+}

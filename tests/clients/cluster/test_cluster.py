@@ -1,0 +1,110 @@
+"""A cluster of three nodes over three servers of NATS: nothing acknowledged is lost, all nodes become equal, and drivers find the
+leader by themselves."""
+
+import sys
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import trouble  # noqa: E402
+from load import Outcome  # noqa: E402
+from nodes import Cluster, nats_server, until  # noqa: E402
+from servers import binary  # noqa: E402
+
+needs_nats = unittest.skipUnless(nats_server(), "there is no nats-server: set ROPEWALK_NATS_SERVER to its path")
+
+
+@needs_nats
+class Load(unittest.TestCase):
+    def test_nothing_acknowledged_is_lost_and_all_nodes_become_equal(self):
+        report = trouble.run(binary())
+        print(report)
+        self.assertTrue(report.is_good(), report)
+        self.assertGreater(report.counts[Outcome.ACKNOWLEDGED], 100)
+        self.assertGreater(report.read_back, 0)
+
+
+@needs_nats
+class Clients(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(binary())
+        cls.addClassCleanup(cls.cluster.close)
+
+    def fail_over(self):
+        """Kills the leader, and starts it again when another node leads."""
+        leader = self.cluster.leader()
+        leader.kill()
+        self.cluster.leader()
+        self.cluster.restart(leader)
+
+    def test_status_of_each_node(self):
+        leader = self.cluster.leader()
+        for node in self.cluster.nodes:
+            status = node.status()
+            self.assertEqual(status["role"], "leader" if node is leader else "follower")
+            self.assertIn(f"http://127.0.0.1:{leader.http}", status["leader"])
+            self.assertEqual(len(status["members"]), 3)
+            self.assertEqual(node.ask("GET", "/ready")[0], 200)
+
+    def test_writes_at_a_follower_reach_the_leader(self):
+        follower = self.cluster.followers()[0]
+        event = {"events": [{"type": "A"}]}
+        status, headers, answer = follower.ask("POST", "/v1/stores/forwarded/events", event)
+        self.assertEqual((status, answer["first"]), (200, 1), answer)
+        count = follower.ask("GET", "/v1/stores/forwarded/events:count", None, {"ropewalk-seq": headers["ropewalk-seq"]})
+        self.assertEqual(count[2], {"count": 1})
+        leader = self.cluster.leader()
+        status, headers, _ = follower.ask("POST", "/v1/stores/forwarded/events", event, {"prefer": "redirect"})
+        self.assertEqual((status, headers["location"]), (307, f"http://127.0.0.1:{leader.http}/v1/stores/forwarded/events"))
+
+    def test_postgresql_drivers_find_the_leader_and_standbys(self):
+        import psycopg
+
+        ports = ",".join(str(node.postgres) for node in self.cluster.nodes)
+        hosts = ",".join(["127.0.0.1"] * len(self.cluster.nodes))
+
+        def connect(kind):
+            place = f"host={hosts} port={ports} user=ann dbname=ropewalk connect_timeout=5"
+            return psycopg.connect(f"{place} target_session_attrs={kind}", autocommit=True)
+
+        with connect("read-write") as leader, connect("standby") as standby:
+            self.assertEqual(leader.execute("SELECT pg_is_in_recovery()").fetchone(), (False,))
+            self.assertEqual(standby.execute("SELECT pg_is_in_recovery()").fetchone(), (True,))
+            leader.execute("CREATE TABLE drivers (id int PRIMARY KEY)")
+            with self.assertRaises(psycopg.errors.ReadOnlySqlTransaction):
+                standby.execute("CREATE TABLE other (id int PRIMARY KEY)")
+        self.fail_over()
+
+        def write():
+            try:
+                with connect("primary") as leader:
+                    return leader.execute("INSERT INTO drivers VALUES (1) RETURNING id").fetchone()
+            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction):
+                return None
+
+        self.assertEqual(until("the new leader takes a row", write), (1,))
+
+    def test_mongodb_drivers_find_the_primary_after_a_fail_over(self):
+        import pymongo
+
+        hosts = ",".join(f"127.0.0.1:{node.mongo}" for node in self.cluster.nodes)
+        url = f"mongodb://{hosts}/?replicaSet=ropewalk&retryWrites=true&serverSelectionTimeoutMS=60000"
+        with pymongo.MongoClient(url) as client:
+            client.app.c.insert_one({"_id": 1})
+            self.assertEqual(client.primary, ("127.0.0.1", self.cluster.leader().mongo))
+            until("the driver knows both secondaries", lambda: len(client.secondaries) == 2)
+            self.fail_over()
+            with client.start_session(causal_consistency=True) as session:
+                # Retried by the driver at the new primary.
+                client.app.c.insert_one({"_id": 2}, session=session)
+                near = client.app.get_collection("c", read_preference=pymongo.ReadPreference.SECONDARY)
+                # Waits for the write of the session.
+                self.assertEqual(near.count_documents({"_id": 2}, session=session), 1)
+            self.assertEqual(client.primary, ("127.0.0.1", self.cluster.leader().mongo))
+
+
+if __name__ == "__main__":
+    unittest.main()
