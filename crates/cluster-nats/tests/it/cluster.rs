@@ -1,0 +1,129 @@
+//! Three servers: no confirmed entry is lost when servers are killed or paused.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_cluster_nats::{NatsLog, NatsSettings};
+use ropewalk_log::shared::{AppendError, EntryIndex, SharedError, SharedLog};
+
+use crate::servers::{PATIENCE, Servers};
+use crate::single::{WAIT, read_until};
+
+fn entry(number: u64) -> Vec<u8> {
+    format!("entry {number}").into_bytes()
+}
+
+/// Appends as the leader of a cluster does: an unknown result is cleared up by repetition, or by reading the place.
+fn append_surely(log: &NatsLog, number: u64) {
+    let (expected, bytes) = (EntryIndex(number - 1), entry(number));
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        match log.append(expected, &bytes) {
+            Ok(stored) => return assert_eq!(stored, EntryIndex(number)),
+            Err(AppendError::Fenced { .. }) => match log.read(expected, 1, WAIT) {
+                Ok(found) if found.is_empty() => {}
+                Ok(found) => return assert_eq!(found[0].bytes, bytes, "another writer"),
+                Err(SharedError::Unavailable { .. }) => {}
+                Err(error) => panic!("{error}"),
+            },
+            Err(AppendError::Unknown { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("entry {number} cannot be appended");
+}
+
+/// Appends entries while `fault` runs, and `more` after it; then all of them are read.
+fn append_during(servers: &mut Servers, log: &NatsLog, more: u64, fault: impl FnOnce(&mut Servers)) {
+    let (confirmed, is_over) = (AtomicU64::new(log.bounds().unwrap().newest.0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut left = more;
+            while left > 0 {
+                let number = confirmed.load(Ordering::Relaxed) + 1;
+                append_surely(log, number);
+                confirmed.store(number, Ordering::Relaxed);
+                left -= u64::from(is_over.load(Ordering::Relaxed));
+            }
+        });
+        let begun = confirmed.load(Ordering::Relaxed);
+        while confirmed.load(Ordering::Relaxed) < begun + 50 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        fault(servers);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let newest = confirmed.into_inner();
+    for log in [log, &servers.open()] {
+        for found in read_until(log, 0, newest, 100_000) {
+            assert_eq!(found.bytes, entry(found.index.0));
+        }
+        assert_eq!(log.bounds().unwrap().newest, EntryIndex(newest));
+    }
+}
+
+#[test]
+fn killed_leader_of_the_stream_loses_no_confirmed_entry() {
+    let Some(mut servers) = Servers::start(3, "") else { return };
+    let log = servers.create();
+    let (identity, leader) = (log.identity().unwrap(), servers.leader());
+    append_during(&mut servers, &log, 50, |servers| servers.kill(leader));
+    assert_eq!(log.identity().unwrap(), identity);
+    let offline =
+        |lines: &[String]| lines.iter().any(|line| line.contains("is offline") || line.contains("lags"));
+    assert!(offline(&log.warnings().unwrap()), "{:?}", log.warnings());
+    servers.restart(leader);
+    append_during(&mut servers, &log, 50, |_| {});
+    let start = Instant::now();
+    while offline(&log.warnings().unwrap()) {
+        assert!(start.elapsed() < PATIENCE, "{:?}", log.warnings());
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(log.warnings().unwrap().len(), 1, "only the setting that cannot be read");
+}
+
+#[test]
+fn killed_servers_lose_no_confirmed_entry() {
+    let Some(mut servers) = Servers::start(3, "") else { return };
+    let log = servers.create();
+    let identity = log.identity().unwrap();
+    append_during(&mut servers, &log, 50, |servers| {
+        (0..3).for_each(|server| servers.kill(server));
+        thread::sleep(Duration::from_millis(500));
+        (0..3).for_each(|server| servers.restart(server));
+    });
+    assert_eq!(log.identity().unwrap(), identity);
+}
+
+#[test]
+fn paused_leader_of_the_stream_confirms_nothing_after_its_successor() {
+    let Some(mut servers) = Servers::start(3, "") else { return };
+    let log = servers.create();
+    append_during(&mut servers, &log, 1, |_| {});
+    let leader = servers.leader();
+    let address = servers.address(leader);
+    // Connected to the leader only, until the client learns of the other servers.
+    let paused = servers.open_with(&NatsSettings { servers: vec![address], ..servers.settings() });
+    let before = paused.bounds().unwrap().newest;
+    append_during(&mut servers, &log, 50, |servers| {
+        servers.signal(leader, "-STOP");
+        thread::scope(|scope| {
+            // Arrives at the paused leader, which reads it when it continues.
+            let late = scope.spawn(|| paused.append(before, b"late"));
+            thread::sleep(Duration::from_secs(12));
+            servers.signal(leader, "-CONT");
+            let late = late.join().unwrap();
+            assert!(
+                matches!(late, Err(AppendError::Unknown { .. } | AppendError::Fenced { .. })),
+                "{late:?}"
+            );
+        });
+    });
+    // Through the log of the deposed leader, as well.
+    let newest = log.bounds().unwrap().newest;
+    assert!(matches!(paused.append(before, b"late"), Err(AppendError::Fenced { .. })));
+    for found in read_until(&paused, 0, newest.0, 100_000) {
+        assert_eq!(found.bytes, entry(found.index.0));
+    }
+}

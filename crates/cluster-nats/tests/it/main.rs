@@ -1,0 +1,11 @@
+//! The log on real servers, on one and on three, and on a scripted one for what real servers do not do at will.
+//!
+//! Real servers are the program in `ROPEWALK_NATS_SERVER`, or `nats-server` on the search path; without it their tests
+//! are skipped with a message.
+
+mod cluster;
+mod measure;
+mod script;
+mod scripted;
+mod servers;
+mod single;
