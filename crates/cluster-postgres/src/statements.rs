@@ -58,7 +58,7 @@ WITH head AS (
 SELECT last, pg_notify($5, '') FROM head";
 
 /// Writes the head row of the log $1 with the nonce $2 without a change. Its commit waits for the standbys, so that
-/// they have every entry that a later statement of any session reads. Returns the newest entry and the settings.
+/// they have every entry up to the returned one, the newest. Also returns the settings.
 pub(crate) const FENCE: &str = "\
 UPDATE ropewalk_head SET last = last WHERE shard = $1 AND nonce = $2
 RETURNING last, current_setting('synchronous_commit'), current_setting('fsync'),
