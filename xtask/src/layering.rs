@@ -86,6 +86,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-store", Role::Embedded, &["ropewalk-base", "ropewalk-vfs", "ropewalk-learned"]),
     row("ropewalk-engine", Role::Embedded, &["ropewalk-base", "ropewalk-vfs", "ropewalk-log", "ropewalk-store"]),
     row("ropewalk-labels", Role::Embedded, &["ropewalk-base"]),
+    row("ropewalk-cluster-postgres", Role::Outer, &["ropewalk-base", "ropewalk-log"]),
     row("ropewalk-events", Role::Embedded, UNDER_MODELS),
     row("ropewalk-documents", Role::Embedded, UNDER_MODELS),
     row("ropewalk-series", Role::Embedded, UNDER_SERIES),
