@@ -3,6 +3,9 @@
 //! Real servers are the program in `ROPEWALK_NATS_SERVER`, or `nats-server` on the search path; without it their tests
 //! are skipped with a message.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "skipped tests and figures are reported")]
+
 mod cluster;
 mod measure;
 mod script;

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use ropewalk::cluster::{EntryIndex, SharedError, SharedLog, SharedOptions};
 use ropewalk::{Database, Options};
-use ropewalk_cluster::{End, Node, RunningNode};
+pub(crate) use ropewalk_cluster::End;
+use ropewalk_cluster::{Node, RunningNode};
 use ropewalk_http::ToLeader;
 use ropewalk_wire::{NodeAddresses, Service};
 use tokio::sync::{oneshot, watch};
