@@ -697,7 +697,7 @@ fn users_cannot_take_the_names_that_a_rebuild_needs() {
     let refused = tx.documents().insert_one(&payments, &document(9)).unwrap_err();
     assert!(matches!(refused, DocumentsError::InvalidName { .. }), "{refused}");
     drop(tx);
-    // What exists stays usable, and the rebuild succeeds.
+    // The existing collection stays usable, and the rebuild succeeds.
     bank.accounts.ends_at.store(1, Ordering::Relaxed);
     assert!(!bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap().unwrap().finished);
     let mut tx = bank.db.begin();

@@ -237,7 +237,7 @@ impl<'s> Running<'s> {
         prepared: &mut Prepared,
         params: &[Value<'static>],
     ) -> Result<Outcome, SqlError> {
-        // It touches few keys, so it needs no turn and no thread of its own.
+        // It touches few keys, so it needs no turn and no thread for itself.
         let is_brief = prepared.is_brief_with(params);
         if !is_brief {
             self.watch();

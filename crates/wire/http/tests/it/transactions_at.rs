@@ -187,7 +187,7 @@ async fn seq_precondition_holds_only_directly_after_its_commit() {
 }
 
 #[tokio::test]
-async fn first_use_of_checkpoints_and_keys_makes_no_commit_of_its_own() {
+async fn first_use_of_checkpoints_and_keys_makes_no_extra_commit() {
     let server = Server::start().await;
     let seq = server.append("s", json!([{ "type": "A" }])).await["seq"].as_u64().unwrap();
     let checkpoint = json!({ "checkpoint": { "store": "s", "consumer": "c", "position": 1 } });
