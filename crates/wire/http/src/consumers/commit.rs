@@ -77,8 +77,8 @@ struct CommitOut {
     /// Writes to keyspaces, without their values, as in the change feed.
     #[schema(value_type = Vec<utoipa::openapi::Object>)]
     writes: Vec<serde_json::Value>,
-    /// Sizes of the other parts of the commit's record, as in the change feed: `{"model", "bytes"}`. Absent if
-    /// there is none.
+    /// Sizes of the other parts of the commit's record, as in the change feed: `{"model", "bytes"}`. Absent without
+    /// such parts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<utoipa::openapi::Object>)]
     others: Vec<serde_json::Value>,
