@@ -124,7 +124,7 @@ fn half_sent_group_is_discarded_by_the_next_leader() {
     assert_eq!(log.fate(Seq(1)), CommitFate::Absent);
     assert!(copied(&env).is_empty());
     shared.choose_faults(|_| None);
-    // The next leader goes on where the group began.
+    // The next leader continues where the group began.
     let third = leader(&memory(), &shared, 4);
     put(&third, 1, b"instead").unwrap();
     third.acknowledge().unwrap();
@@ -235,7 +235,7 @@ fn renewals_prove_the_lead_and_are_shared() {
 }
 
 #[test]
-fn campaign_behind_another_entry_fails_without_a_trace() {
+fn campaign_fails_without_a_trace_when_an_entry_is_newer() {
     let (env, shared) = (memory(), shared());
     let late = node(&env, &shared, 1, None);
     let first = leader(&memory(), &shared, 2);
