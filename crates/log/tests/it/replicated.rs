@@ -73,6 +73,8 @@ fn group_is_one_entry_and_reaches_the_local_copy_after_it() {
     put(&log, 1, b"a").unwrap();
     put(&log, 2, b"b").unwrap();
     assert_eq!(kinds(&shared), [(EntryKind::Lead, 1, 0)]);
+    log.sync_copy().unwrap();
+    log.write_durable_mark(log.tail()).unwrap();
     assert_eq!((log.fate(Seq(2)), copied(&env).len()), (CommitFate::Unknown, 0));
     log.acknowledge().unwrap();
     assert_eq!(kinds(&shared)[1..], [(EntryKind::Commits, 1, 2)]);
@@ -122,7 +124,7 @@ fn half_sent_group_is_discarded_by_the_next_leader() {
     assert_eq!(log.fate(Seq(1)), CommitFate::Absent);
     assert!(copied(&env).is_empty());
     shared.choose_faults(|_| None);
-    // The next leader goes on where the group began.
+    // The next leader continues where the group began.
     let third = leader(&memory(), &shared, 4);
     put(&third, 1, b"instead").unwrap();
     third.acknowledge().unwrap();
@@ -196,6 +198,7 @@ fn deposed_leader_learns_who_leads_and_keeps_nothing() {
     assert_eq!((log.term(), log.leader().as_deref()), (None, Some("node-2")));
     assert_eq!((log.fate(Seq(1)), log.fate(Seq(2))), (CommitFate::Confirmed, CommitFate::Absent));
     assert!(log.flush().is_err() && log.barrier().is_err() && log.write_durable_mark(log.tail()).is_err());
+    log.sync_copy().unwrap();
     assert_eq!(copied(&env), [(1, b"a".to_vec())]);
     drop(log);
     put(&rival, 2, b"b").unwrap();
@@ -232,7 +235,7 @@ fn renewals_prove_the_lead_and_are_shared() {
 }
 
 #[test]
-fn campaign_behind_another_entry_fails_without_a_trace() {
+fn campaign_fails_without_a_trace_when_an_entry_is_newer() {
     let (env, shared) = (memory(), shared());
     let late = node(&env, &shared, 1, None);
     let first = leader(&memory(), &shared, 2);
