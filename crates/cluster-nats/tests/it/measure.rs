@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ropewalk_cluster_nats::NatsLog;
 use ropewalk_log::shared::{EntryIndex, SharedLog};
 use serde_json::json;
 
-use crate::servers::{STREAM, Servers};
+use crate::servers::{Patient, STREAM, Servers};
 use crate::single::WAIT;
 
 /// Time of each measurement of appends.
@@ -41,7 +40,7 @@ fn percentile(times: &mut [Duration], percent: usize) -> f64 {
     times[(times.len() * percent / 100).min(times.len() - 1)].as_secs_f64() * 1e3
 }
 
-fn appends(log: &NatsLog, servers: usize, bytes: usize) {
+fn appends(log: &Patient, servers: usize, bytes: usize) {
     let entry = vec![7; bytes];
     let (mut expected, mut times) = (log.bounds().unwrap().newest, Vec::new());
     let start = Instant::now();
@@ -56,7 +55,7 @@ fn appends(log: &NatsLog, servers: usize, bytes: usize) {
 }
 
 /// Time from the start of an append until another log has read the entry.
-fn deliveries(servers: &Servers, log: &NatsLog, count: usize) {
+fn deliveries(servers: &Servers, log: &Patient, count: usize) {
     let reader = servers.open();
     let (mut expected, mut times) = (log.bounds().unwrap().newest, Vec::new());
     for _ in 0..1000 {
@@ -74,7 +73,7 @@ fn deliveries(servers: &Servers, log: &NatsLog, count: usize) {
 }
 
 /// Publishes entries past the log, many at a time, and reads them through it.
-fn reads(servers: &Servers, log: &NatsLog, entries: u64, bytes: usize) {
+fn reads(servers: &Servers, log: &Patient, entries: u64, bytes: usize) {
     let first = log.bounds().unwrap().newest;
     let subject =
         servers.api("STREAM.INFO", &json!({}))["config"]["subjects"][0].as_str().unwrap().to_owned();
