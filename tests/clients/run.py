@@ -108,6 +108,13 @@ def prometheus():
     return built if (built / "prometheus").exists() else debian("prometheus", "prometheus")
 
 
+def nats_server(python):
+    """Links the server of NATS at a place without versions, which xtask passes to the tests of crates/cluster-nats."""
+    place = PLACE / "nats-server"
+    place.unlink(missing_ok=True)
+    place.symlink_to(python.parent / "nats-server")
+
+
 def stand_in(tree, binary):
     """Where some tests look for UmaDB's server, a script that starts ours with the same arguments."""
     script = tree / "target" / "debug" / "umadb"
@@ -521,6 +528,7 @@ def fetch(python):
     command, place, built = RUST
     npm = bool(shutil.which("node") and shutil.which("npm"))
     parts = [
+        lambda: nats_server(python),
         lambda: umadb_sources(python),
         lambda: pymongo_suite.sources(python, PLACE, pinned("pymongo")),
         prometheus,

@@ -131,11 +131,15 @@ fn command(step: &Step) -> Command {
     command.args(words);
     match step.environment {
         Environment::Plain => {}
-        Environment::Linted => {
-            // Cargo hashes the wrapper's name, so the full path shares what other calls have compiled with it.
-            let driver = find("clippy-driver").unwrap_or_else(|| "clippy-driver".into());
-            command.env("RUSTC_WORKSPACE_WRAPPER", driver);
-            command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+        Environment::Linted => lint(&mut command),
+        Environment::Nats => {
+            lint(&mut command);
+            let server = target().join("clients/nats-server");
+            if server.is_file() {
+                command.env("ROPEWALK_NATS_SERVER", server);
+            } else if find("nats-server").is_none() {
+                println!("SKIPPED: tests that need NATS, because nats-server could not be installed");
+            }
         }
         Environment::Shuttle => {
             let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg shuttle";
@@ -146,6 +150,14 @@ fn command(step: &Step) -> Command {
         }
     }
     command
+}
+
+/// Compiles with Clippy, whose warnings are errors.
+fn lint(command: &mut Command) {
+    // Cargo hashes the wrapper's name, so the full path shares what other calls have compiled with it.
+    let driver = find("clippy-driver").unwrap_or_else(|| "clippy-driver".into());
+    command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
 }
 
 /// Runs a command and copies the lines of its output and errors to `shown`, each after `prefix`.

@@ -6,7 +6,7 @@
 //! `cargo xtask test` runs the list without the steps that are [`When::Commit`], `cargo xtask check` runs it without
 //! those that are [`When::Test`]. [`crate::runner`] runs and counts them.
 
-use self::Environment::{Doc, Linted, Plain, Shuttle};
+use self::Environment::{Doc, Linted, Nats, Plain, Shuttle};
 use self::Kind::{Tests, Whole};
 use self::Turn::{Build, Fetch, Fill, Run};
 use self::When::{Always, Commit, Test};
@@ -51,6 +51,8 @@ pub(crate) enum Environment {
     /// Clippy's compiler; its warnings are errors. As `cargo clippy -- -D warnings`, but the linted crates are
     /// compiled, and not a second time for the tests.
     Linted,
+    /// As `Linted`, with the server of NATS that the step "packages of the clients" has installed.
+    Nats,
     /// The engine on the seeded scheduler, in a separate target directory.
     Shuttle,
     /// Warnings of rustdoc are errors.
@@ -97,6 +99,8 @@ pub(crate) const STEPS: &[Step] = &[
     step(Test, Whole, Run, Plain, "kill -9 loop, 10 rounds", "target/debug/kill --rounds 10"),
     step(Test, Whole, Run, Plain, "kill -9 loop over documents, 20 rounds", "target/debug/kill --documents --rounds 20"),
     step(Test, Whole, Run, Plain, "demo", "target/debug/ropewalk demo --once"),
+    // The step "tests" runs only those that need no server.
+    step(Test, Tests, Run, Nats, "shared log on NATS", "cargo test --locked --test cluster_nats"),
     // The tests that other projects have for their clients, and those of our own, against our server.
     step(Test, Tests, Run, Plain, "clients: Ropewalk", "python3 tests/clients/run.py ropewalk"),
     step(Test, Tests, Run, Plain, "clients: PostgreSQL", "python3 tests/clients/run.py postgres"),

@@ -35,6 +35,10 @@ const SERVER_VERSION_MIN_TEXT: &str = "2.15.1";
 
 /// Longest time of an append, and of another call that does not wait for entries.
 const CALL_TIME: Duration = Duration::from_secs(5);
+/// Shortest time of an attempt that repeats another one.
+const ATTEMPT_TIME_MIN: Duration = Duration::from_millis(200);
+/// Time to find out whether an append failed because the stream was created again.
+const CHECK_TIME: Duration = Duration::from_millis(500);
 /// Shortest wait for an entry that is known to exist, and for a new consumer.
 const KNOWN_TIME: Duration = Duration::from_secs(2);
 /// How long the service must report too few entries until they are lost: a leader without a majority stops after ten
@@ -170,7 +174,7 @@ impl NatsLog {
 
     /// The end of an append of which no attempt was stored.
     fn given_up(&self, cause: String) -> AppendError {
-        match self.own_info(Instant::now() + PAUSE * 4) {
+        match self.own_info(Instant::now() + CHECK_TIME) {
             Err(SharedError::Lost { what }) => AppendError::Refused { cause: what },
             _ => AppendError::Unknown { cause },
         }
@@ -254,6 +258,8 @@ impl SharedLog for NatsLog {
                 Ok(message) => match judge(expected, &message.payload) {
                     Ok(stored) => {
                         self.know(stored.0);
+                        // A node that leads does not read: its own entries would be pushed back to it.
+                        drop(self.feed.lock().take());
                         return Ok(stored);
                     }
                     Err(Judged::Final(error)) => return Err(error),
@@ -263,7 +269,7 @@ impl SharedLog for NatsLog {
                 Err(Unanswered::TooLarge(cause)) => return Err(AppendError::Refused { cause }),
                 Err(Unanswered::Unknown(cause)) => return Err(AppendError::Unknown { cause }),
             };
-            if Instant::now() + PAUSE >= deadline {
+            if Instant::now() + PAUSE + ATTEMPT_TIME_MIN >= deadline {
                 return Err(self.given_up(cause));
             }
             thread::sleep(PAUSE);

@@ -286,9 +286,10 @@ mod tests {
             ("first_seq", json!(5)),
             ("num_replicas", json!(1)),
         ] {
-            let error = info(&format!("/config/{key}"), value.clone()).check("S", false).unwrap_err();
+            let (info, text) = (info(&format!("/config/{key}"), value.clone()), value.to_string());
+            let error = info.check("S", false).unwrap_err();
             assert!(
-                matches!(&error, NatsError::Setting { setting, found, .. } if *setting == key && *found == value.to_string()),
+                matches!(&error, NatsError::Setting { setting, found, .. } if *setting == key && *found == text),
                 "{key}: {error}"
             );
         }

@@ -4,45 +4,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ropewalk_cluster_nats::{NatsLog, NatsSettings};
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedError, SharedLog};
+use ropewalk_cluster_nats::NatsSettings;
+use ropewalk_log::shared::{AppendError, EntryIndex, SharedLog};
 
-use crate::servers::{PATIENCE, Servers};
-use crate::single::{WAIT, read_until};
+use crate::servers::{PATIENCE, Patient, Servers};
+use crate::single::read_until;
 
 fn entry(number: u64) -> Vec<u8> {
     format!("entry {number}").into_bytes()
 }
 
-/// Appends as the leader of a cluster does: an unknown result is cleared up by repetition, or by reading the place.
-fn append_surely(log: &NatsLog, number: u64) {
-    let (expected, bytes) = (EntryIndex(number - 1), entry(number));
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE {
-        match log.append(expected, &bytes) {
-            Ok(stored) => return assert_eq!(stored, EntryIndex(number)),
-            Err(AppendError::Fenced { .. }) => match log.read(expected, 1, WAIT) {
-                Ok(found) if found.is_empty() => {}
-                Ok(found) => return assert_eq!(found[0].bytes, bytes, "another writer"),
-                Err(SharedError::Unavailable { .. }) => {}
-                Err(error) => panic!("{error}"),
-            },
-            Err(AppendError::Unknown { .. }) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("entry {number} cannot be appended");
-}
-
 /// Appends entries while `fault` runs, and `more` after it; then all of them are read.
-fn append_during(servers: &mut Servers, log: &NatsLog, more: u64, fault: impl FnOnce(&mut Servers)) {
+fn append_during(servers: &mut Servers, log: &Patient, more: u64, fault: impl FnOnce(&mut Servers)) {
     let (confirmed, is_over) = (AtomicU64::new(log.bounds().unwrap().newest.0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut left = more;
             while left > 0 {
                 let number = confirmed.load(Ordering::Relaxed) + 1;
-                append_surely(log, number);
+                log.append_surely(EntryIndex(number - 1), &entry(number));
                 confirmed.store(number, Ordering::Relaxed);
                 left -= u64::from(is_over.load(Ordering::Relaxed));
             }

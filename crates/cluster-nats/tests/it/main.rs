@@ -2,6 +2,14 @@
 //!
 //! Real servers are the program in `ROPEWALK_NATS_SERVER`, or `nats-server` on the search path; without it their tests
 //! are skipped with a message.
+// The exemption for tests covers functions marked as such; the helpers of this test binary are tests, too.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::print_stdout
+)]
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "skipped tests and figures are reported")]

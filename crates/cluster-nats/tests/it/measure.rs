@@ -1,13 +1,14 @@
 //! Figures of a cluster on this machine:
 //! `cargo test --release -p ropewalk-cluster-nats -- --ignored --nocapture figures`
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ropewalk_cluster_nats::NatsLog;
 use ropewalk_log::shared::{EntryIndex, SharedLog};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::servers::{STREAM, Servers};
+use crate::servers::{Patient, STREAM, Servers};
 use crate::single::WAIT;
 
 /// Time of each measurement of appends.
@@ -26,8 +27,10 @@ fn figures_of_one_and_of_three_servers() {
             appends(&log, count, bytes);
         }
         deliveries(&servers, &log, count);
-        for (entries, bytes) in [(SMALL, 100), (LARGE, 16 << 10)] {
-            reads(&servers, &log, count, entries, bytes);
+        // One server syncs each of the messages that are read here, which takes minutes.
+        if count == 3 {
+            reads(&servers, &log, SMALL, 100);
+            reads(&servers, &log, LARGE, 16 << 10);
         }
     }
 }
@@ -37,7 +40,7 @@ fn percentile(times: &mut [Duration], percent: usize) -> f64 {
     times[(times.len() * percent / 100).min(times.len() - 1)].as_secs_f64() * 1e3
 }
 
-fn appends(log: &NatsLog, servers: usize, bytes: usize) {
+fn appends(log: &Patient, servers: usize, bytes: usize) {
     let entry = vec![7; bytes];
     let (mut expected, mut times) = (log.bounds().unwrap().newest, Vec::new());
     let start = Instant::now();
@@ -52,7 +55,7 @@ fn appends(log: &NatsLog, servers: usize, bytes: usize) {
 }
 
 /// Time from the start of an append until another log has read the entry.
-fn deliveries(servers: &Servers, log: &NatsLog, count: usize) {
+fn deliveries(servers: &Servers, log: &Patient, count: usize) {
     let reader = servers.open();
     let (mut expected, mut times) = (log.bounds().unwrap().newest, Vec::new());
     for _ in 0..1000 {
@@ -70,43 +73,34 @@ fn deliveries(servers: &Servers, log: &NatsLog, count: usize) {
 }
 
 /// Publishes entries past the log, many at a time, and reads them through it.
-fn reads(servers: &Servers, log: &NatsLog, count: usize, entries: u64, bytes: usize) {
+fn reads(servers: &Servers, log: &Patient, entries: u64, bytes: usize) {
     let first = log.bounds().unwrap().newest;
     let subject =
         servers.api("STREAM.INFO", &json!({}))["config"]["subjects"][0].as_str().unwrap().to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let begun = Instant::now();
     runtime.block_on(async {
         let client = async_nats::connect(servers.address(0)).await.unwrap();
-        let mut headers = async_nats::HeaderMap::new();
-        headers.insert("Nats-Expected-Stream", STREAM);
-        headers.insert("X-Expected-Last-Seque", "18446744073709551615");
-        for sent in 1..=entries {
-            client
-                .publish_with_headers(subject.clone(), headers.clone(), vec![7; bytes].into())
-                .await
-                .unwrap();
-            if sent % 1000 == 0 {
-                // An answer comes after all that was published before.
-                client.flush().await.unwrap();
-                let info = client.request(format!("$JS.API.STREAM.INFO.{STREAM}"), "".into()).await.unwrap();
-                let info: Value = serde_json::from_slice(&info.payload).unwrap();
-                let stored = info["state"]["last_seq"].as_u64().unwrap() - first.0;
-                if sent.saturating_sub(stored) > 20_000 {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+        let left = Arc::new(AtomicU64::new(entries));
+        let publish = || {
+            let (client, left, subject) = (client.clone(), left.clone(), subject.clone());
+            tokio::spawn(async move {
+                let take = |left: u64| left.checked_sub(1);
+                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                    let mut headers = async_nats::HeaderMap::new();
+                    headers.insert("Nats-Expected-Stream", STREAM);
+                    // As long as the header that expects a number.
+                    headers.insert("X-Expected-Last-Sequence__", "1000000");
+                    let payload = vec![7; bytes].into();
+                    client.request_with_headers(subject.clone(), headers, payload).await.unwrap();
                 }
-            }
+            })
+        };
+        let publishers: Vec<_> = (0..256).map(|_| publish()).collect();
+        for publisher in publishers {
+            publisher.await.unwrap();
         }
-        client.flush().await.unwrap();
     });
-    let newest = loop {
-        let newest = log.bounds().unwrap().newest;
-        if newest.0 == first.0 + entries {
-            break newest;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(300), "{newest}");
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let newest = log.bounds().unwrap().newest;
     let reader = servers.open();
     for round in 1..=3 {
         let (mut last, mut calls, start) = (first, 0, Instant::now());
@@ -116,9 +110,7 @@ fn reads(servers: &Servers, log: &NatsLog, count: usize, entries: u64, bytes: us
         }
         let seconds = start.elapsed().as_secs_f64();
         let (rate, speed) = (entries as f64 / seconds, (entries * bytes as u64) as f64 / seconds / 1e6);
-        println!(
-            "{count} server(s), read {bytes} B, round {round}: {rate:.0}/s, {speed:.0} MB/s, {calls} calls"
-        );
+        println!("3 server(s), read {bytes} B, round {round}: {rate:.0}/s, {speed:.0} MB/s, {calls} calls");
     }
     assert_eq!(newest, EntryIndex(first.0 + entries));
 }

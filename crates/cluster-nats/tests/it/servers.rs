@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 use std::{env, process};
 
 use ropewalk_cluster_nats::{NatsError, NatsLog, NatsSettings};
+use ropewalk_log::LogId;
+use ropewalk_log::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -17,6 +20,84 @@ use tempfile::TempDir;
 pub(crate) const STREAM: &str = "LOG";
 /// Only to end a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Repeats a call while the service does not answer: a busy machine may take seconds.
+pub(crate) fn patiently<T>(call: impl Fn() -> Result<T, SharedError>) -> Result<T, SharedError> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(SharedError::Unavailable { .. }) if start.elapsed() < PATIENCE => {}
+            result => return result,
+        }
+    }
+}
+
+/// A log whose calls, except for the append, are repeated while the service does not answer.
+#[derive(Debug)]
+pub(crate) struct Patient(pub(crate) NatsLog);
+
+impl Deref for Patient {
+    type Target = NatsLog;
+
+    fn deref(&self) -> &NatsLog {
+        &self.0
+    }
+}
+
+impl Patient {
+    pub(crate) fn identity(&self) -> Result<LogId, SharedError> {
+        patiently(|| self.0.identity())
+    }
+
+    pub(crate) fn bounds(&self) -> Result<SharedBounds, SharedError> {
+        patiently(|| self.0.bounds())
+    }
+
+    pub(crate) fn warnings(&self) -> Result<Vec<String>, SharedError> {
+        patiently(|| self.0.warnings())
+    }
+
+    pub(crate) fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+        patiently(|| self.0.trim(oldest))
+    }
+
+    pub(crate) fn read(
+        &self,
+        after: EntryIndex,
+        bytes_max: usize,
+        wait: Duration,
+    ) -> Result<Vec<SharedEntry>, SharedError> {
+        patiently(|| self.0.read(after, bytes_max, wait))
+    }
+
+    /// Appends as the leader of a cluster does: an unknown outcome is cleared up by repetition, or by reading the place.
+    /// Returns the newest entry if another one is in the place.
+    pub(crate) fn append_clearly(&self, expected: EntryIndex, bytes: &[u8]) -> Result<(), EntryIndex> {
+        let start = Instant::now();
+        let mut is_unknown = false;
+        loop {
+            match self.0.append(expected, bytes) {
+                Ok(stored) => {
+                    assert_eq!(stored, expected.next());
+                    return Ok(());
+                }
+                Err(AppendError::Unknown { .. }) if start.elapsed() < PATIENCE => is_unknown = true,
+                Err(AppendError::Fenced { newest }) if is_unknown => {
+                    if let Some(entry) = self.read(expected, 1, Duration::from_secs(5)).unwrap().first() {
+                        return if entry.bytes == bytes { Ok(()) } else { Err(newest) };
+                    }
+                }
+                Err(AppendError::Fenced { newest }) => return Err(newest),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// As [`Patient::append_clearly`], without another writer.
+    pub(crate) fn append_surely(&self, expected: EntryIndex, bytes: &[u8]) {
+        assert_eq!(self.append_clearly(expected, bytes), Ok(()));
+    }
+}
 
 /// The first three numbers of addresses that only this call has: the fourth is the server.
 pub(crate) fn loopback() -> String {
@@ -122,11 +203,11 @@ impl Servers {
     }
 
     /// Creates the log, as soon as the servers can.
-    pub(crate) fn create(&self) -> NatsLog {
+    pub(crate) fn create(&self) -> Patient {
         let start = Instant::now();
         loop {
             match NatsLog::create(&self.settings()) {
-                Ok(log) => return log,
+                Ok(log) => return Patient(log),
                 // A cluster without all of its servers has no place for three replicas.
                 Err(NatsError::Unreachable { .. } | NatsError::Refused { .. })
                     if start.elapsed() < PATIENCE => {}
@@ -135,16 +216,16 @@ impl Servers {
         }
     }
 
-    pub(crate) fn open(&self) -> NatsLog {
+    pub(crate) fn open(&self) -> Patient {
         self.open_with(&self.settings())
     }
 
     /// Opens the log, as soon as the servers can.
-    pub(crate) fn open_with(&self, settings: &NatsSettings) -> NatsLog {
+    pub(crate) fn open_with(&self, settings: &NatsSettings) -> Patient {
         let start = Instant::now();
         loop {
             match NatsLog::open(settings) {
-                Ok(log) => return log,
+                Ok(log) => return Patient(log),
                 Err(NatsError::Unreachable { .. }) if start.elapsed() < PATIENCE => {}
                 Err(error) => panic!("{error}"),
             }
