@@ -18,6 +18,8 @@
 //! 4. A request that has been sent is never cancelled: a cancelled wait would make an entry visible that no standby has.
 //! 5. Each new connection checks that the newest entry that this process knows is in the log, with the same bytes. A
 //!    failover to a server without it, which needs a new connection, is reported as [`SharedError::Lost`].
+//! 6. A process that has used a promoted server does not use the one before it again: that one may show entries that
+//!    no standby had.
 //!
 //! Not here: which node leads, and what the entries contain.
 //!

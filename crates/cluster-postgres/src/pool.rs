@@ -1,7 +1,7 @@
 //! The two connections of a log: one for appends, one for everything else, which never waits for an append.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ropewalk_base::hex;
@@ -35,6 +35,9 @@ pub(crate) struct Pool {
     preferred: AtomicUsize,
     /// Connections of an earlier generation are not used again.
     generation: AtomicU64,
+    /// The latest timeline that was used. A server that was the primary before is not used again: it may show entries
+    /// that no standby had, and an append that ended unknown would be taken for confirmed.
+    timeline: AtomicU32,
     append: Slot,
     read: Slot,
 }
@@ -57,6 +60,7 @@ impl Pool {
             known: Known::default(),
             preferred: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
+            timeline: AtomicU32::new(0),
             append: Slot::default(),
             read: Slot::default(),
         }
@@ -69,8 +73,9 @@ impl Pool {
         purpose: Purpose,
     ) -> Result<(Session, Head), PostgresOpenError> {
         let count = self.servers.len();
-        // One server that accepts connections and does not respond must not hide the others.
-        let share = self.call_timeout / u32::try_from(count).unwrap_or(u32::MAX);
+        // A server that accepts connections and does not respond must not hide the others. All attempts together
+        // end before the call does, so that its error names their causes.
+        let share = self.call_timeout * 2 / u32::try_from(2 * count + 1).unwrap_or(u32::MAX);
         let first = self.preferred.load(Ordering::Relaxed);
         let mut worst: Option<PostgresOpenError> = None;
         let mut causes = Vec::new();
@@ -106,6 +111,11 @@ impl Pool {
     ) -> Result<(Session, Head), PostgresOpenError> {
         let session =
             Session::open(server, &self.tls, &self.shard, self.call_timeout / 2, id.is_none()).await?;
+        let latest = self.timeline.fetch_max(session.timeline, Ordering::Relaxed);
+        if session.timeline < latest {
+            let cause = format!("its timeline {} ended: timeline {latest} was used", session.timeline);
+            return Err(PostgresOpenError::unavailable(cause));
+        }
         let head = session.head(&self.shard, self.known.get()).await?;
         if let Some(id) = id.filter(|id| *id != head.id) {
             let what = format!("it was created again: its identity is {}, not {id}", head.id);
@@ -129,9 +139,9 @@ impl Pool {
         };
         let mut slot = slot.lock().await;
         let generation = self.generation.load(Ordering::Relaxed);
-        if let Some((of, session)) =
-            slot.as_ref().filter(|(of, session)| *of == generation && !session.is_closed())
-        {
+        let timeline = self.timeline.load(Ordering::Relaxed);
+        let is_usable = |session: &Session| session.timeline == timeline && !session.client.is_closed();
+        if let Some((of, session)) = slot.as_ref().filter(|(of, s)| *of == generation && is_usable(s)) {
             return Ok((*of, session.clone()));
         }
         *slot = None;

@@ -25,6 +25,8 @@ const VERSION_MIN: i32 = 140_000;
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) prepared: Prepared,
+    /// Grows with each promotion.
+    pub(crate) timeline: u32,
     warnings: Arc<Warnings>,
     /// Changes with each notification.
     news: watch::Receiver<u64>,
@@ -120,7 +122,7 @@ impl Session {
         let driver = tokio::spawn(drive(connection, warnings.clone(), sender)).abort_handle();
         // From here on, a return ends the connection.
         let ends = Ends(driver.clone());
-        let settings = settings(&client, lock_timeout).await?;
+        let (settings, timeline) = settings(&client, lock_timeout).await?;
         client.batch_execute(&settings).await.map_err(failed)?;
         if may_create {
             create(&client, shard).await.map_err(failed)?;
@@ -131,7 +133,7 @@ impl Session {
             read: client.prepare(sql::READ).await.map_err(failed)?,
         };
         std::mem::forget(ends);
-        Ok(Self { client, prepared, warnings, news, driver })
+        Ok(Self { client, prepared, timeline, warnings, news, driver })
     }
 
     /// Reads the head row. Fails if the log is gone, is unlogged, or lacks the entry that is known.
@@ -171,10 +173,6 @@ impl Session {
     /// Subscribes to the notifications of a channel.
     pub(crate) async fn listen(&self, channel: &str) -> Result<(), SharedError> {
         self.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(|error| shared_error(&error))
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed()
     }
 
     /// A receiver that changes with each notification from now on.
@@ -233,19 +231,21 @@ async fn drive(
     }
 }
 
-/// Checks the server and returns the settings of the session.
-async fn settings(client: &Client, lock_timeout: Duration) -> Result<String, PostgresOpenError> {
+/// Checks the server and returns the settings of the session, and the timeline.
+async fn settings(client: &Client, lock_timeout: Duration) -> Result<(String, u32), PostgresOpenError> {
     let row = client.query_one(sql::SERVER, &[]).await.map_err(|error| shared_error(&error))?;
     let version: i32 = get(&row, 0)?;
     if version < VERSION_MIN {
         return Err(PostgresOpenError::Version { found: get(&row, 1)? });
     }
-    if get(&row, 2)? {
+    let Some(timeline) = get::<Option<&str>>(&row, 2)? else {
         return Err(PostgresOpenError::unavailable("it is a standby"));
-    }
+    };
+    let timeline = u32::from_str_radix(timeline, 16)
+        .map_err(|_| PostgresOpenError::unavailable(format!("{timeline:?} is not a timeline")))?;
     let synchronous_commit = get(&row, 3)?;
     Durable { synchronous_commit, fsync: get(&row, 4)?, full_page_writes: get(&row, 5)? }.check()?;
-    Ok(sql::session(synchronous_commit, version, lock_timeout.as_millis().max(1)))
+    Ok((sql::session(synchronous_commit, version, lock_timeout.as_millis().max(1)), timeline))
 }
 
 /// Creates the tables and the head row where they are missing.

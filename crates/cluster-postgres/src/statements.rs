@@ -31,9 +31,11 @@ SELECT $1::text, uuid_send(gen_random_uuid()), 0, 1
 WHERE NOT EXISTS (SELECT FROM ropewalk_log WHERE shard = $1)
 ON CONFLICT DO NOTHING";
 
-/// Version and settings of the server, as they are before [`session`].
+/// Version of the server, its timeline unless it is a standby, and its settings as they are before [`session`].
+/// Each promotion begins a timeline; its number is the first part of the names of WAL files.
 pub(crate) const SERVER: &str = "\
-SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
+SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+    CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
     current_setting('synchronous_commit'), current_setting('fsync'), current_setting('full_page_writes')";
 
 /// The state of the log $1, its entry $2, and its tables that a crash would empty.

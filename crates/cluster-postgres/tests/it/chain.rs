@@ -17,9 +17,37 @@ pub(crate) fn bytes_of(entries: &[SharedEntry]) -> Vec<&[u8]> {
 
 /// Appends these entries.
 pub(crate) fn fill(log: &PostgresLog, entries: &[&[u8]]) {
-    let mut last = log.bounds().unwrap().newest;
+    let mut last = settled(|| log.bounds()).unwrap().newest;
     for entry in entries {
-        last = log.append(last, entry).unwrap();
+        last = match appended(log, last, entry) {
+            // An earlier attempt took longer than the time limit.
+            Err(AppendError::Fenced { newest }) if newest == last.next() => newest,
+            outcome => outcome.unwrap(),
+        };
+    }
+}
+
+/// The outcome of an append once it is known.
+pub(crate) fn appended(
+    log: &PostgresLog,
+    expected: EntryIndex,
+    entry: &[u8],
+) -> Result<EntryIndex, AppendError> {
+    loop {
+        match log.append(expected, entry) {
+            Err(AppendError::Unknown { .. }) => thread::sleep(Duration::from_millis(20)),
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The outcome of a call once the server responds.
+pub(crate) fn settled<T>(mut call: impl FnMut() -> Result<T, SharedError>) -> Result<T, SharedError> {
+    loop {
+        match call() {
+            Err(SharedError::Unavailable { .. }) => thread::sleep(Duration::from_millis(20)),
+            outcome => return outcome,
+        }
     }
 }
 
@@ -242,11 +270,7 @@ fn missing_and_changed_entries_are_found() {
     server.sql("UPDATE ropewalk_log SET entry = 'x' WHERE index = 4");
     server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ropewalk'");
     while log.read(EntryIndex(4), 1, NOW).is_ok_and(|entries| entries.is_empty()) {}
-    let mut outcome = log.read(EntryIndex(4), 1, NOW);
-    while matches!(outcome, Err(SharedError::Unavailable { .. })) {
-        outcome = log.read(EntryIndex(4), 1, NOW);
-    }
-    lost(outcome, "entry 4 is not the one");
+    lost(settled(|| log.read(EntryIndex(4), 1, NOW)), "entry 4 is not the one");
 
     let other = server.open();
     server.sql("DELETE FROM ropewalk_log WHERE index = 2");

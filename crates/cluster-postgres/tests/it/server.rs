@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ropewalk_cluster_postgres::{PostgresLog, PostgresOptions};
+use ropewalk_cluster_postgres::{PostgresLog, PostgresOpenError, PostgresOptions};
+use ropewalk_log::shared::SharedError;
 
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 
@@ -122,9 +123,13 @@ impl Server {
         format!("host={folder} port={} user=postgres dbname=postgres", self.port)
     }
 
-    /// Opens the log with a time limit of two seconds.
     pub(crate) fn open(&self) -> PostgresLog {
-        PostgresLog::open(&self.connection(), options()).unwrap()
+        open(&self.connection(), options())
+    }
+
+    /// Opens the log for a test in which the server does not respond.
+    pub(crate) fn open_impatient(&self) -> PostgresLog {
+        open(&self.connection(), impatient())
     }
 
     /// Runs a statement and returns its output.
@@ -215,8 +220,24 @@ impl Drop for Server {
     }
 }
 
-/// Options with a short time limit.
+/// Opens a log, also when the machine is so busy that an attempt takes too long.
+pub(crate) fn open(connection: &str, options: PostgresOptions) -> PostgresLog {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match PostgresLog::open(connection, options.clone()) {
+            Err(PostgresOpenError::Log(SharedError::Unavailable { .. })) if Instant::now() < end => {}
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+/// Options with a time limit that only ends a hang.
 pub(crate) fn options() -> PostgresOptions {
+    PostgresOptions { call_timeout: PATIENCE, ..PostgresOptions::default() }
+}
+
+/// Options with a time limit that the test waits for.
+pub(crate) fn impatient() -> PostgresOptions {
     PostgresOptions { call_timeout: Duration::from_secs(2), ..PostgresOptions::default() }
 }
 
