@@ -11,9 +11,6 @@
     clippy::print_stdout
 )]
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "skipped tests and figures are reported")]
-
 mod cluster;
 mod measure;
 mod script;
