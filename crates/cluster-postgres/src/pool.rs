@@ -130,7 +130,7 @@ impl Pool {
         Ok((session, head))
     }
 
-    /// The connection for a purpose, with its generation; a new one if there is none.
+    /// The connection for a purpose, with its generation; connects where necessary.
     pub(crate) async fn session(
         &self,
         id: LogId,
