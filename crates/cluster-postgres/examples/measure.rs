@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release -p ropewalk-cluster-postgres --example measure -- CONNECTION [SECONDS]
 //!
-//! Appends to the log `measure`, which should be new, from one caller: each append expects the one before.
+//! Reads the log `measure` from its beginning, and appends to it from one caller: each append expects the one before.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn append(log: &PostgresLog, bytes: usize, time: Duration) -> Result<(), AnyErro
 }
 
 /// Reads the entries after `after`, and prints the rate.
-fn read(log: &PostgresLog, mut after: EntryIndex, bytes: usize) -> Result<(), AnyError> {
+fn read(log: &PostgresLog, mut after: EntryIndex, what: &str) -> Result<(), AnyError> {
     let start = Instant::now();
     let (mut entries, mut total) = (0_u64, 0_usize);
     loop {
@@ -49,11 +49,7 @@ fn read(log: &PostgresLog, mut after: EntryIndex, bytes: usize) -> Result<(), An
         total += found.iter().map(|entry| entry.bytes.len()).sum::<usize>();
     }
     let seconds = start.elapsed().as_secs_f64();
-    println!(
-        "read   {bytes:>7} B: {:>8.0}/s {:>6.1} MB/s",
-        entries as f64 / seconds,
-        total as f64 / 1e6 / seconds
-    );
+    println!("read   {what}: {:>8.0}/s {:>6.1} MB/s", entries as f64 / seconds, total as f64 / 1e6 / seconds);
     Ok(())
 }
 
@@ -100,10 +96,12 @@ fn main() -> Result<(), AnyError> {
     for warning in log.warnings()? {
         println!("warning: {warning}");
     }
+    let bounds = log.bounds()?;
+    read(&reader, EntryIndex(bounds.oldest.0 - 1), "from the beginning")?;
     for bytes in SIZES {
         let after = log.bounds()?.newest;
         append(&log, bytes, time)?;
-        read(&reader, after, bytes)?;
+        read(&reader, after, &format!("{bytes:>7} B"))?;
     }
     delivery(&log, &reader, time)
 }

@@ -11,7 +11,7 @@ pub enum PostgresOpenError {
     /// The connection string, the name of the log or the certificates cannot be used.
     #[error("the shared log in PostgreSQL is not configured correctly: {cause}")]
     Configuration {
-        /// What is wrong.
+        /// The setting, and the rule that it breaks.
         cause: String,
     },
     /// The server is older than the oldest supported version.

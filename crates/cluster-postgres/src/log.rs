@@ -86,7 +86,7 @@ impl Drop for Worker {
 }
 
 impl PostgresLog {
-    /// Opens the log that `options` names; creates it and its tables if they do not exist.
+    /// Opens the log that `options` name; creates it and its tables if they do not exist and it may.
     ///
     /// `connection` is a connection string of PostgreSQL, `host=a,b user=…` or `postgres://…`. It may name several
     /// servers, of which the primary is used, also after a failover. Connections to other machines use TLS, unless
@@ -97,7 +97,7 @@ impl PostgresLog {
     pub fn open(connection: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let servers = parse(connection, &options)?;
         let tls = Tls::new(options.certificates.as_deref())?;
-        let pool = Arc::new(Pool::new(servers, tls, options.shard, options.call_timeout));
+        let pool = Arc::new(Pool::new(servers, tls, options));
         let worker = Worker::start()
             .map_err(|error| PostgresOpenError::unavailable(format!("starting a thread: {error}")))?;
         let opening = pool.clone();

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::error::PostgresOpenError;
 use crate::known::Known;
-use crate::servers::Server;
+use crate::servers::{PostgresOptions, Server};
 use crate::session::{Head, Session};
 use crate::tls::Tls;
 
@@ -29,6 +29,7 @@ pub(crate) struct Pool {
     pub(crate) servers: Vec<Server>,
     tls: Tls,
     pub(crate) shard: String,
+    create: bool,
     pub(crate) call_timeout: Duration,
     pub(crate) known: Known,
     /// Server that is tried first.
@@ -51,11 +52,13 @@ impl Pool {
         format!("ropewalk_{}", hex(&id.0))
     }
 
-    pub(crate) fn new(servers: Vec<Server>, tls: Tls, shard: String, call_timeout: Duration) -> Self {
+    pub(crate) fn new(servers: Vec<Server>, tls: Tls, options: PostgresOptions) -> Self {
+        let PostgresOptions { shard, create, call_timeout, certificates: _ } = options;
         Self {
             servers,
             tls,
             shard,
+            create,
             call_timeout,
             known: Known::default(),
             preferred: AtomicUsize::new(0),
@@ -66,7 +69,7 @@ impl Pool {
         }
     }
 
-    /// Opens the log `id`, or with `None` the log of this name, which is created if it does not exist.
+    /// Opens the log `id`, or with `None` the log of this name, which may be created.
     pub(crate) async fn connect(
         &self,
         id: Option<LogId>,
@@ -109,8 +112,8 @@ impl Pool {
         id: Option<LogId>,
         purpose: Purpose,
     ) -> Result<(Session, Head), PostgresOpenError> {
-        let session =
-            Session::open(server, &self.tls, &self.shard, self.call_timeout / 2, id.is_none()).await?;
+        let (lock_timeout, may_create) = (self.call_timeout / 2, id.is_none() && self.create);
+        let session = Session::open(server, &self.tls, &self.shard, lock_timeout, may_create).await?;
         let latest = self.timeline.fetch_max(session.timeline, Ordering::Relaxed);
         if session.timeline < latest {
             let cause = format!("its timeline {} ended: timeline {latest} was used", session.timeline);
@@ -127,7 +130,7 @@ impl Pool {
         Ok((session, head))
     }
 
-    /// The connection for a purpose, with its generation; a new one if there is none.
+    /// The connection for a purpose, with its generation; connects where necessary.
     pub(crate) async fn session(
         &self,
         id: LogId,

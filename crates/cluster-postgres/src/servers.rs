@@ -22,6 +22,9 @@ const PORT: u16 = 5432;
 pub struct PostgresOptions {
     /// Name of the log: several logs may share the tables. At most 100 bytes.
     pub shard: String,
+    /// True if a log that does not exist is created. A node with a local copy belongs to a log that exists: for it a
+    /// missing one is lost.
+    pub create: bool,
     /// Time after which a call gives up. A read waits for entries in addition to it.
     pub call_timeout: Duration,
     /// Certificates that the server's certificate is checked against, in PEM; by default those of the system.
@@ -30,7 +33,12 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { shard: "ropewalk".to_owned(), call_timeout: Duration::from_secs(5), certificates: None }
+        Self {
+            shard: "ropewalk".to_owned(),
+            create: true,
+            call_timeout: Duration::from_secs(5),
+            certificates: None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use ropewalk_cluster_postgres::{PostgresLog, PostgresOptions};
+use ropewalk_cluster_postgres::{PostgresLog, PostgresOpenError, PostgresOptions};
 use ropewalk_log::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
 
 use crate::server::{Server, needs_postgres};
@@ -225,6 +225,21 @@ fn nodes_that_start_together_create_one_log() {
         opened.into_iter().map(|identity| identity.join().unwrap()).collect()
     });
     assert!(identities.iter().all(|identity| *identity == identities[0]));
+}
+
+#[test]
+fn missing_log_is_created_only_on_request() {
+    needs_postgres!();
+    let server = Server::start(&[]);
+    let existing = PostgresOptions { create: false, ..crate::server::options() };
+    let open = || PostgresLog::open(&server.connection(), existing.clone());
+    assert!(matches!(open(), Err(PostgresOpenError::Log(SharedError::Lost { .. }))));
+    assert_eq!(server.sql("SELECT count(*) FROM pg_class WHERE relname LIKE 'ropewalk%'"), "0");
+    let created = server.open();
+    assert_eq!(open().unwrap().identity(), created.identity());
+    // The tables exist, but not the log.
+    server.sql("DELETE FROM ropewalk_head");
+    assert!(matches!(open(), Err(PostgresOpenError::Log(SharedError::Lost { .. }))));
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) fn open(settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>,
     let shown = without_passwords(url);
     match url.split_once("://").map(|(scheme, _)| scheme) {
         Some("nats" | "tls") => nats(url, settings, dir),
-        Some("postgres" | "postgresql") => postgres(url, settings),
+        Some("postgres" | "postgresql") => postgres(url, settings, dir),
         _ => {
             let what =
                 format!("{shown:?} is neither nats://HOST,HOST,HOST/NAME nor postgres://USER@HOST/DATABASE");
@@ -53,12 +53,14 @@ fn nats_error(error: NatsError) -> ServeError {
     }
 }
 
-fn postgres(url: &str, settings: &Cluster) -> Result<Arc<dyn SharedLog>, ServeError> {
+fn postgres(url: &str, settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>, ServeError> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(|error| invalid("cluster.log_ca", format!("{}: {error}", path.display())))
     };
     let certificates = settings.log_ca.as_deref().map(read).transpose()?;
-    let options = PostgresOptions { certificates, ..PostgresOptions::default() };
+    // A node with data belongs to a log that was lost.
+    let create = !dir.join("store").exists();
+    let options = PostgresOptions { certificates, create, ..PostgresOptions::default() };
     let opened = PostgresLog::open(url, options).map_err(|error| cluster_error(error.to_string()))?;
     Ok(Arc::new(opened))
 }
