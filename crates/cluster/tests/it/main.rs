@@ -1,5 +1,5 @@
 //! Nodes over a shared log in memory: stepped with a clock that the test moves, and run in threads.
-#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
+#![allow(clippy::unwrap_used, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
 mod stepped;
 mod threads;

@@ -129,10 +129,6 @@ impl Member {
         self.incarnation.load(Ordering::SeqCst) == incarnation
     }
 
-    pub(super) fn incarnation(&self) -> u64 {
-        self.incarnation.load(Ordering::SeqCst)
-    }
-
     pub(super) fn process(&self) -> Option<Arc<Process>> {
         self.process.lock().clone()
     }

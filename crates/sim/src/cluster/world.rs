@@ -17,7 +17,7 @@ use ropewalk_vfs::{DiskOp, SeededRandom};
 use crate::Counts;
 use crate::cluster::history::History;
 use crate::cluster::link::{Link, NodeClock, ProcessLink};
-use crate::cluster::member::{Member, Network, Process, Use};
+use crate::cluster::member::{Member, Network, Process};
 use crate::events::rng::Dice;
 use crate::events::scenario::{Bug, Check, DIR, ensure};
 use crate::models::audit::books::START_MS;
@@ -356,7 +356,7 @@ impl World {
     }
 
     /// Maintenance of one node.
-    fn housekeeping(&self, member: &Member) -> Check {
+    pub(super) fn housekeeping(&self, member: &Member) -> Check {
         let Some(used) = member.begin() else { return Ok(()) };
         let db = &used.process.db;
         let done = match self.dice.below(12) {
