@@ -396,6 +396,37 @@ fn trimmed_log_is_followed_from_its_oldest_entry_by_a_copy_that_reaches_it() {
 }
 
 #[test]
+fn group_whose_first_parts_were_trimmed_is_skipped_by_a_copy_that_has_it() {
+    let (env, shared) = (memory(), shared());
+    let log = leader(&env, &shared, 1);
+    put(&log, 1, &payload(1, 150)).unwrap();
+    log.acknowledge().unwrap();
+    drop(log);
+    shared.trim(EntryIndex(3)).unwrap();
+    let parts = shared.read(EntryIndex(2), usize::MAX, Duration::ZERO).unwrap();
+    assert_eq!(parts.len(), 2);
+    let again = node(&env, &shared, 1, None);
+    assert_eq!(parts.iter().map(|part| follow(&again, part).unwrap()).sum::<u64>(), 0);
+    assert!(again.campaign().unwrap());
+    let empty = node(&memory(), &shared, 2, None);
+    follow(&empty, &parts[0]).unwrap();
+    let refused = follow(&empty, &parts[1]).unwrap_err();
+    assert!(refused.to_string().contains("its group begins before the oldest entry"), "{refused}");
+}
+
+#[test]
+fn log_that_does_not_begin_with_a_leader_is_refused() {
+    let mut bytes = Vec::new();
+    let (kind, previous, body): (_, _, &[u8]) = (EntryKind::Commits, ChainHash::NONE, &[0; 4]);
+    let (level, term, node_name, first) = (1, 0, [1; 16], Seq(1));
+    let entry = Entry { level, kind, term, node: node_name, first, count: 1, time_micros: 0, previous, body };
+    entry.encode(&mut bytes);
+    let follower = node(&memory(), &shared(), 2, None);
+    let refused = follow(&follower, &SharedEntry { index: EntryIndex(1), bytes }).unwrap_err();
+    assert!(refused.to_string().contains("does not begin with a leader"), "{refused}");
+}
+
+#[test]
 fn group_cut_by_the_local_copy_is_completed() {
     let (env, shared) = (memory(), shared());
     let log = leader(&env, &shared, 1);
