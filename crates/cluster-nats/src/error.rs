@@ -81,7 +81,7 @@ pub enum NatsError {
     /// The operating system gives no thread or no random numbers.
     #[error("{what}: {cause}")]
     System {
-        /// What failed.
+        /// The step that failed.
         what: &'static str,
         /// The reason.
         cause: String,

@@ -150,7 +150,7 @@ impl Feed {
         Pin::new(&mut self.subscriber).poll_next(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// The next message; `None` when there is none until `deadline`.
+    /// The next message; `None` when none arrives until `deadline`.
     fn waited(&mut self, link: &Link, deadline: Instant) -> Result<Option<Message>, Ended> {
         if self.epoch != link.epoch() {
             return Err(Ended::Broken("the connection was lost".to_owned()));

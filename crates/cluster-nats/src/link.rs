@@ -45,8 +45,8 @@ const WAITING_MESSAGES_MAX: usize = 1 << 18;
 /// Age at which an error that the server sent no longer explains a missing answer.
 const COMPLAINT_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// JetStream's errors that pass: no leader yet, or a server that is starting.
-const PASSING: &[u64] = &[10004, 10008, 10009, 10118];
+/// JetStream's errors that pass: no leader yet, or servers that are starting.
+const PASSING: &[u64] = &[10004, 10005, 10008, 10009, 10118];
 
 /// A request without an answer.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(crate) enum Waited<T> {
     Broken,
 }
 
-/// What the connection reports about itself.
+/// Reports of the connection about itself.
 #[derive(Debug)]
 struct Reports {
     /// Counts lost connections.

@@ -69,8 +69,6 @@ pub struct NatsLog {
     id: LogId,
     message_bytes_max: Option<u64>,
     known: AtomicU64,
-    /// Since when the service reports fewer entries than are known.
-    short_since: Mutex<Option<Instant>>,
     /// The consumer of the last read, for the one that continues it.
     feed: Mutex<Option<Feed>>,
 }
@@ -141,7 +139,6 @@ impl NatsLog {
             id: info.id,
             message_bytes_max: info.message_bytes_max,
             known: AtomicU64::new(0),
-            short_since: Mutex::new(None),
             feed: Mutex::new(None),
         })
     }
@@ -315,23 +312,22 @@ impl SharedLog for NatsLog {
     }
 
     fn bounds(&self) -> Result<SharedBounds, SharedError> {
-        let deadline = Instant::now() + CALL_TIME;
+        let start = Instant::now();
         loop {
             // Before the request: a concurrent append may be confirmed after the answer was made.
             let known = self.known.load(Ordering::Acquire);
-            let info = self.own_info(deadline)?;
+            let info = self.own_info(Instant::now() + CALL_TIME)?;
             if info.last >= known {
-                *self.short_since.lock() = None;
                 return Ok(SharedBounds { oldest: EntryIndex(info.first), newest: EntryIndex(info.last) });
             }
-            let since = *self.short_since.lock().get_or_insert_with(Instant::now);
-            let what =
-                format!("stream {} ends with entry {}, entry {known} was confirmed", self.stream, info.last);
-            if info.has_majority() && since.elapsed() >= SHORT_TIME {
-                return Err(SharedError::Lost { what });
-            }
-            if Instant::now() + PAUSE >= deadline {
-                return Err(SharedError::Unavailable { cause: what });
+            if start.elapsed() >= SHORT_TIME {
+                let (stream, last) = (&self.stream, info.last);
+                let what = format!("stream {stream} ends with entry {last}, and entry {known} was confirmed");
+                return Err(if info.has_majority() {
+                    SharedError::Lost { what }
+                } else {
+                    SharedError::Unavailable { cause: what }
+                });
             }
             thread::sleep(PAUSE);
         }

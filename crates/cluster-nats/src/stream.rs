@@ -23,7 +23,7 @@ const CONTACT_AGE_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct StreamInfo {
     pub(crate) id: LogId,
     pub(crate) subject: String,
-    /// The oldest entry; one more than `last` when there is none.
+    /// The oldest entry; one more than `last` when the stream is empty.
     pub(crate) first: u64,
     pub(crate) last: u64,
     /// The largest message, if the stream has a limit.

@@ -107,3 +107,49 @@ fn paused_leader_of_the_stream_confirms_nothing_after_its_successor() {
         assert_eq!(found.bytes, entry(found.index.0));
     }
 }
+
+/// Number of faults: `ROPEWALK_ROUNDS`, or 20. `ROPEWALK_SEED` selects others.
+#[test]
+#[ignore = "takes minutes"]
+fn many_faults_lose_no_confirmed_entry() {
+    let Some(mut servers) = Servers::start(3, "") else { return };
+    let log = servers.create();
+    let chosen = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse::<u64>().expect("a number"))
+    };
+    let mut random = chosen("ROPEWALK_SEED", 1);
+    let mut below = move |limit: u64| {
+        // Knuth's generator; its high bits are the random ones.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % limit
+    };
+    for round in 0..chosen("ROPEWALK_ROUNDS", 20) {
+        let (fault, victim) = (below(4), usize::try_from(below(3)).expect("small"));
+        let pause = Duration::from_millis(below(8000));
+        println!("round {round}: fault {fault}, server {victim}, {pause:?}, {:?}", log.bounds());
+        append_during(&mut servers, &log, 20, |servers| match fault {
+            0 => {
+                servers.kill(victim);
+                thread::sleep(pause);
+                servers.restart(victim);
+            }
+            1 => {
+                let leader = servers.leader();
+                servers.kill(leader);
+                thread::sleep(pause);
+                servers.restart(leader);
+            }
+            2 => {
+                let leader = servers.leader();
+                servers.signal(leader, "-STOP");
+                thread::sleep(pause + Duration::from_secs(4));
+                servers.signal(leader, "-CONT");
+            }
+            _ => {
+                (0..3).for_each(|server| servers.kill(server));
+                thread::sleep(pause / 8);
+                (0..3).for_each(|server| servers.restart(server));
+            }
+        });
+    }
+}

@@ -146,18 +146,25 @@ fn confirmed_entry_that_does_not_arrive_is_not_reported_as_missing() {
 fn log_that_ends_before_a_confirmed_entry_is_lost_when_that_lasts() {
     let log = log(5, |request| vec![request.answer(&json!({"stream": "LOG", "seq": 6}))]);
     assert_eq!(log.append(EntryIndex(5), b"6"), Ok(EntryIndex(6)));
-    let mut unavailable = 0;
-    let error = loop {
-        match log.bounds().unwrap_err() {
-            SharedError::Unavailable { .. } => unavailable += 1,
-            error => break error,
-        }
-    };
+    let error = patiently(|| log.bounds()).unwrap_err();
     assert!(
         matches!(&error, SharedError::Lost { what } if what.contains("entry 6 was confirmed")),
         "{error}"
     );
-    assert!(unavailable > 0);
+}
+
+#[test]
+fn leader_without_a_majority_proves_no_loss() {
+    let address = serve(VERSION, |request| {
+        let mut isolated = info(1, 5);
+        isolated["cluster"] =
+            json!({"leader": "n1", "replicas": [{"name": "n2", "offline": true}, {"name": "n3"}]});
+        let stored = json!({"stream": "LOG", "seq": 6});
+        vec![request.answer(if request.is_info() { &isolated } else { &stored })]
+    });
+    let log = NatsLog::open(&settings(&address)).unwrap();
+    assert_eq!(log.append(EntryIndex(5), b"6"), Ok(EntryIndex(6)));
+    assert!(matches!(log.bounds(), Err(SharedError::Unavailable { .. })));
 }
 
 #[test]
