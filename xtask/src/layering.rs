@@ -95,7 +95,7 @@ const ROWS: &[Row] = &[
         "ropewalk-base", "ropewalk-derive", "ropewalk-vfs", "ropewalk-log", "ropewalk-store", "ropewalk-engine", "ropewalk-events",
         "ropewalk-documents", "ropewalk-labels", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
-    row("ropewalk-cluster", Role::Embedded, &["ropewalk-base", "ropewalk-log", "ropewalk-engine", "ropewalk"]),
+    row("ropewalk-cluster", Role::Embedded, &["ropewalk-base", "ropewalk-vfs", "ropewalk-log", "ropewalk-engine", "ropewalk"]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
     row("ropewalk-projector", Role::Embedded, &["ropewalk-vfs", "ropewalk", "ropewalk-sql"]),
     row("ropewalk-auth", Role::Outer, &["ropewalk"]),

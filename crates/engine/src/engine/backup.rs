@@ -13,14 +13,18 @@
 //! 2. `TARGET` is a complete copy or absent. An interrupted backup leaves `TARGET.partial`, which the next
 //!    one removes.
 //! 3. Commits, flushes and compaction do not wait; only the trimming of the log is postponed.
+//! 4. The copy of a node has its place in the shared log, and every commit before that place: another node can
+//!    begin from it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::shared::SavedPlace;
 
 use crate::commit::Core;
+use crate::engine::cluster::{NEW_PLACE, PLACE, write_place};
 use crate::engine::{Engine, lock};
 use crate::error::EngineError;
 
@@ -38,6 +42,9 @@ pub struct Backup {
     /// Of these, bytes of files that the copy shares with the database: they take no extra space while both
     /// have them.
     pub linked_bytes: u64,
+    /// Where a node that opens the copy continues to read the shared log; `None` for a database that is alone, or has not
+    /// read any entry yet.
+    pub place: Option<SavedPlace>,
 }
 
 impl Engine {
@@ -103,6 +110,8 @@ impl Core {
         for made in [&log_dir, &store_dir] {
             vfs.create_dir_all(made).map_err(failed("create directory", made))?;
         }
+        // Before the log's end, which then has all commits of the entries up to this place.
+        let place = self.replicated.as_ref().and_then(|log| log.saved_place());
         let hold = self.log.hold();
         let (pin, upto) = self.store.pin(|| self.log.tail());
         self.log.barrier().inspect_err(|error| self.fail(error))?;
@@ -115,14 +124,21 @@ impl Core {
         let log = hold.copy_to(&log_dir, pin.checkpoint().lsn, upto)?;
         drop(hold);
         let store = pin.copy_to(&store_dir)?;
-        vfs.sync_dir(dir).map_err(failed("sync directory", dir))?;
-        Ok(Backup {
+        let mut backup = Backup {
             seq: log.seq,
             lsn: upto,
             files: log.files + store.files,
             bytes: log.bytes + store.bytes,
             linked_bytes: store.linked_bytes,
-        })
+            place: None,
+        };
+        if let Some(place) = place {
+            backup.files += 1;
+            backup.bytes += write_place(&self.env, dir, &place)?;
+            backup.place = Some(place);
+        }
+        vfs.sync_dir(dir).map_err(failed("sync directory", dir))?;
+        Ok(backup)
     }
 
     /// The files of an interrupted backup.
@@ -137,6 +153,10 @@ impl Core {
             let dir = partial.join(&name);
             let inside = match name.as_str() {
                 "LOCK" => continue,
+                PLACE | NEW_PLACE => {
+                    files.push(dir);
+                    continue;
+                }
                 "log" | "store" => list(&dir)?,
                 _ => vec![String::new()],
             };
