@@ -17,7 +17,9 @@ pub enum End {
         error: EngineError,
     },
     /// The entries that follow this node's place were removed. It needs a newer copy of the database.
-    #[error("the shared log begins at entry {oldest}, after the place of this node; restore a newer backup here")]
+    #[error(
+        "the shared log begins at entry {oldest}, after the place of this node; restore a newer backup here"
+    )]
     Trimmed {
         /// The oldest entry that can be read.
         oldest: EntryIndex,

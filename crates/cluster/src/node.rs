@@ -345,7 +345,9 @@ impl Node {
             Err(error) => return self.unanswered(state, now, error).map(|_| ()),
         };
         if let Some(known) = state.identity.filter(|known| *known != identity) {
-            return Err(End::Lost { what: format!("it was created again: its name is {identity}, not {known}") });
+            return Err(End::Lost {
+                what: format!("it was created again: its name is {identity}, not {known}"),
+            });
         }
         state.identity = Some(identity);
         state.surveys += 1;

@@ -833,7 +833,7 @@ mod tests {
                 self.stopped.store(true, Ordering::SeqCst);
             }
 
-            fn failure(&self) -> bool {
+            fn failure(&self, _outcome: Option<bool>) -> bool {
                 false
             }
         }

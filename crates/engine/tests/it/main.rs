@@ -1,6 +1,7 @@
 //! Behaviour of the engine on good and bad disks.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
+mod cluster;
 mod creation;
 mod durations;
 mod feeds;

@@ -95,11 +95,12 @@ mod tests {
     fn golden_bytes() {
         let file = saved().encode();
         let expected = concat!(
-            "524f5045504c414301000000",                         // magic, version
-            "01010101010101010101010101010101",                 // log
-            "020000000000000003030303030303030303030303030303", // index, chain
-            "030304000000000000000500000000000000",             // chain, term, seq
-            "03613a31",                                         // leader
+            "524f5045504c414301000000",         // magic, version
+            "01010101010101010101010101010101", // log
+            "0200000000000000",                 // index
+            "03030303030303030303030303030303", // chain
+            "04000000000000000500000000000000", // term, seq
+            "03613a31",                         // leader
         );
         let without_sum = [file[..12].to_vec(), file[16..].to_vec()].concat();
         assert_eq!(hex(&without_sum), expected);

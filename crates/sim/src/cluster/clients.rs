@@ -69,7 +69,12 @@ impl World {
         }
     }
 
-    fn define(&self, used: &Use<'_>, what: &str, create: impl FnOnce(&Database) -> Result<(), Error>) -> Check {
+    fn define(
+        &self,
+        used: &Use<'_>,
+        what: &str,
+        create: impl FnOnce(&Database) -> Result<(), Error>,
+    ) -> Check {
         let member = used.member();
         self.note(format!("node {}: create the {what}", member.number));
         create(&used.process.db).or_else(|error| self.excuse(member, &used.process, what, &error))
@@ -222,9 +227,8 @@ impl World {
             Trouble::Disk(error) => self.excuse(member, process, "statement", &error),
             Trouble::Sql(error) => {
                 let is_disk = member.disk.is_off() || member.trouble.lock().disk;
-                let has_reason = is_disk
-                    || process.db.stopped().is_some()
-                    || !member.is_alive(process.incarnation);
+                let has_reason =
+                    is_disk || process.db.stopped().is_some() || !member.is_alive(process.incarnation);
                 ensure!(has_reason, "statement failed without a reason: {error} ({})", error.state);
                 Ok(())
             }
@@ -288,7 +292,8 @@ impl World {
         let token = self.sessions.lock().get(session).copied().unwrap_or(0);
         let Some(process) = member.readable() else { return Ok(()) };
         let timeout = Duration::from_millis(self.dice.below(100));
-        if self.record.lock().history.is_damaged() || !process.db.engine().wait_visible(token.into(), timeout) {
+        if self.record.lock().history.is_damaged() || !process.db.engine().wait_visible(token.into(), timeout)
+        {
             return Ok(());
         }
         let seq = self.read(member, &process, token)?;

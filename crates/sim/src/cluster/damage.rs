@@ -154,7 +154,11 @@ impl World {
                 self.turn_of(member)?;
                 let after = member.process().map(|process| process.db.seq());
                 let commits = before.zip(after).is_some_and(|(before, after)| after > before);
-                ensure!(!is_doomed || !commits, "node {} commits on a log that has lost what it has", member.number);
+                ensure!(
+                    !is_doomed || !commits,
+                    "node {} commits on a log that has lost what it has",
+                    member.number
+                );
             }
             self.advance(self.dice.between(1, 200));
         }

@@ -12,7 +12,9 @@ use std::time::Duration;
 use ropewalk::tables::{KeyRange, Row};
 use ropewalk::{Database, Error, Snapshot};
 use ropewalk_engine::Keyspace;
-use ropewalk_log::shared::{ChainHash, Entry, EntryIndex, EntryKind, MemorySharedLog, SharedError, SharedLog};
+use ropewalk_log::shared::{
+    ChainHash, Entry, EntryIndex, EntryKind, MemorySharedLog, SharedError, SharedLog,
+};
 
 use crate::events::scenario::{Bug, Check, ensure};
 use crate::models::audit::books::{Books, TABLE as ACCOUNTS_TABLE};
@@ -149,13 +151,16 @@ impl History {
         }
         loop {
             let entries = log.read(self.log.index, 1 << 20, Duration::ZERO);
-            let entries = entries.map_err(|error: SharedError| Bug(format!("the checks cannot read: {error}")))?;
+            let entries =
+                entries.map_err(|error: SharedError| Bug(format!("the checks cannot read: {error}")))?;
             if entries.is_empty() {
                 return Ok(());
             }
             for entry in entries {
                 ensure!(entry.index == self.log.index.next(), "entry {} is not the next", entry.index);
-                self.log.check(&entry.bytes).map_err(|Bug(what)| Bug(format!("entry {}: {what}", entry.index)))?;
+                self.log
+                    .check(&entry.bytes)
+                    .map_err(|Bug(what)| Bug(format!("entry {}: {what}", entry.index)))?;
                 self.log.index = entry.index;
             }
         }
@@ -233,7 +238,10 @@ impl History {
         }
         if let Some((number, rows)) = contents.loaded {
             let expected = self.loads.get(&number);
-            ensure!(expected == Some(&rows), "node {node} at commit {seq}: {rows} rows of load {number}, of {expected:?}");
+            ensure!(
+                expected == Some(&rows),
+                "node {node} at commit {seq}: {rows} rows of load {number}, of {expected:?}"
+            );
         }
         let newest = contents.transfers().last().copied();
         let is_known = |key: &Option<i64>| key.is_none_or(|key| contents.transfers().contains(&key));
@@ -269,7 +277,10 @@ impl History {
     fn check_neighbours(&self, node: usize, seq: u64, contents: &Contents) -> Check {
         if let Some((at, before)) = self.contents.range(..seq).next_back() {
             let is_continued = contents.transfers().starts_with(before.transfers());
-            ensure!(is_continued, "node {node}: commit {seq} does not continue commit {at}: {contents:?}, {before:?}");
+            ensure!(
+                is_continued,
+                "node {node}: commit {seq} does not continue commit {at}: {contents:?}, {before:?}"
+            );
             if let Some((transfer, books)) = self.transfers.get(&seq).zip(before.books.as_ref())
                 && at + 1 == seq
             {
@@ -283,7 +294,10 @@ impl History {
         }
         if let Some((at, later)) = self.contents.range(seq + 1..).next() {
             let is_continued = later.transfers().starts_with(contents.transfers());
-            ensure!(is_continued, "node {node}: commit {at} does not continue commit {seq}: {later:?}, {contents:?}");
+            ensure!(
+                is_continued,
+                "node {node}: commit {at} does not continue commit {seq}: {later:?}, {contents:?}"
+            );
         }
         Ok(())
     }
@@ -317,7 +331,12 @@ impl Log {
         }
         let is_of_leader = (entry.term, entry.node) == (self.term, self.leader);
         ensure!(is_of_leader, "{:?} of term {} in term {}", entry.kind, entry.term, self.term);
-        ensure!(entry.first.0 == self.newest + 1, "it begins at commit {} after {}", entry.first, self.newest);
+        ensure!(
+            entry.first.0 == self.newest + 1,
+            "it begins at commit {} after {}",
+            entry.first,
+            self.newest
+        );
         let count = u64::from(entry.count);
         match entry.kind {
             EntryKind::Commits => {

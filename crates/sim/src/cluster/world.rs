@@ -145,7 +145,8 @@ impl World {
         let mut record = self.record.lock();
         let depth = usize::try_from(self.depth.load(Ordering::SeqCst)).unwrap_or(0);
         let milliseconds = self.now() / 1_000_000;
-        let line = format!("{:>5} {milliseconds:>7} {}{}", record.counts.steps, "| ".repeat(depth), line.into());
+        let line =
+            format!("{:>5} {milliseconds:>7} {}{}", record.counts.steps, "| ".repeat(depth), line.into());
         for byte in line.bytes() {
             record.hash = (record.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -336,8 +337,10 @@ impl World {
         let env = Env { vfs, clock: Arc::new(clock), random: Arc::new(random) };
         let log = Arc::new(Link { process: link, log: self.log.handle() });
         let address = format!("node-{}", member.number);
-        let shared =
-            SharedOptions { patience: self.patience, ..SharedOptions::new(log.clone(), member.name, address) };
+        let shared = SharedOptions {
+            patience: self.patience,
+            ..SharedOptions::new(log.clone(), member.name, address)
+        };
         let db = member.options.clone().env(env).shared(shared).open(Path::new(DIR))?;
         let settings = Settings {
             lease: LEASE,
