@@ -219,7 +219,8 @@ impl Reseed<'_> {
     ) -> Result<(Seq, u64), ReseedError> {
         let (before, mut reader) = copy.read(Seq(1));
         let base = before.min(copy.last());
-        let mut writer = Writer { env, log, node: self.node, term, index: EntryIndex::ZERO, chain: ChainHash::NONE };
+        let mut writer =
+            Writer { env, log, node: self.node, term, index: EntryIndex::ZERO, chain: ChainHash::NONE };
         writer.entry(EntryKind::Lead, (base.next(), 0), self.address.as_bytes())?;
         let (mut first, mut count, mut body) = (base.next(), 0, Vec::new());
         let mut next = base.next();
@@ -406,12 +407,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn entry(
-        &mut self,
-        kind: EntryKind,
-        (first, count): (Seq, u32),
-        body: &[u8],
-    ) -> Result<(), ReseedError> {
+    fn entry(&mut self, kind: EntryKind, (first, count): (Seq, u32), body: &[u8]) -> Result<(), ReseedError> {
         let entry = Entry {
             level: FEATURE_LEVEL,
             kind,

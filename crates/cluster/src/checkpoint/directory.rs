@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn names_outside_the_directory_are_refused() {
         let store = store();
-        for name in ["", "blocks", "blocks/", "/1", "../1", "blocks/../1", "blocks/a/b", "blocks/A", "blocks/1.."]
+        for name in
+            ["", "blocks", "blocks/", "/1", "../1", "blocks/../1", "blocks/a/b", "blocks/A", "blocks/1.."]
         {
             assert!(store.create(name, b"").is_err(), "{name}");
             assert!(store.read(name).is_err(), "{name}");

@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use ropewalk_base::Seq;
+use ropewalk_log::LogId;
 use ropewalk_log::shared::{EntryIndex, Place, SharedLog};
 use ropewalk_vfs::{Env, LockGuard, OpenMode, Vfs, create_dir_durably};
 
@@ -65,6 +66,12 @@ pub enum JoinNotice {
     },
 }
 
+/// What became of a checkpoint.
+enum Used {
+    Joined(Joined),
+    DoesNotFit(String),
+}
+
 /// A directory without a database, and its lock.
 struct Target<'a> {
     vfs: &'a dyn Vfs,
@@ -105,49 +112,51 @@ impl Checkpoints {
                     return Ok(Joined::FromFirstEntry);
                 }
                 let reasons: Vec<String> = rejected.iter().map(|(_, reason)| reason.clone()).collect();
-                let reasons = if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
+                let reasons =
+                    if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
                 return Err(CheckpointError::NoneFits { oldest, rejected: reasons });
             };
-            let manifest = match self.manifest(number) {
-                Ok(manifest) => manifest,
-                Err(cause @ CheckpointError::Damaged { .. }) => {
-                    rejected.push((number, format!("checkpoint {number} is damaged: {cause}")));
-                    notice(JoinNotice::Rejected { number, cause });
+            let used = self.use_checkpoint(number, (identity, oldest), &target, notice);
+            let cause = match used {
+                Ok(Used::Joined(joined)) => return Ok(joined),
+                Ok(Used::DoesNotFit(reason)) => {
+                    rejected.push((number, reason));
                     continue;
                 }
+                Err(cause @ CheckpointError::Damaged { .. }) => cause,
                 Err(error) => return Err(error),
             };
-            let place = manifest.place.place;
-            if manifest.place.log != identity {
-                let reason = format!("checkpoint {number} is of shared log {}", manifest.place.log);
-                rejected.push((number, reason));
-                continue;
-            }
-            if place.index.next() < oldest {
-                let reason = format!("checkpoint {number} continues after entry {}", place.index);
-                rejected.push((number, reason));
-                continue;
-            }
-            let bytes = manifest.bytes();
-            notice(JoinNotice::Begins { number, bytes });
-            match self.download(&target, &manifest) {
-                Ok(found_bytes) => {
-                    target.install()?;
-                    return Ok(Joined::FromCheckpoint {
-                        number,
-                        seq: manifest.seq,
-                        place,
-                        bytes,
-                        found_bytes,
-                    });
-                }
-                Err(cause @ CheckpointError::Damaged { .. }) => {
-                    rejected.push((number, format!("checkpoint {number} is damaged: {cause}")));
-                    notice(JoinNotice::Rejected { number, cause });
-                }
-                Err(error) => return Err(error),
+            rejected.push((number, format!("checkpoint {number} is damaged: {cause}")));
+            // One that was deleted meanwhile is in order: there is a newer one.
+            if self.numbers()?.contains(&number) {
+                notice(JoinNotice::Rejected { number, cause });
             }
         }
+    }
+
+    /// Makes a checkpoint the database of a directory, if it continues in a shared log with this identity and this oldest
+    /// entry.
+    fn use_checkpoint(
+        &self,
+        number: u64,
+        (identity, oldest): (LogId, EntryIndex),
+        target: &Target<'_>,
+        notice: &mut dyn FnMut(JoinNotice),
+    ) -> Result<Used, CheckpointError> {
+        let manifest = self.manifest(number)?;
+        let (log, place) = (manifest.place.log, manifest.place.place);
+        if log != identity {
+            return Ok(Used::DoesNotFit(format!("checkpoint {number} is of shared log {log}")));
+        }
+        if place.index.next() < oldest {
+            let reason = format!("checkpoint {number} continues after entry {}", place.index);
+            return Ok(Used::DoesNotFit(reason));
+        }
+        let bytes = manifest.bytes();
+        notice(JoinNotice::Begins { number, bytes });
+        let found_bytes = self.download(target, &manifest)?;
+        target.install()?;
+        Ok(Used::Joined(Joined::FromCheckpoint { number, seq: manifest.seq, place, bytes, found_bytes }))
     }
 
     /// Downloads a checkpoint into `joining`; returns how many bytes were there already.

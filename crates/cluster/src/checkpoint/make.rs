@@ -186,7 +186,8 @@ impl Making<'_> {
 
     /// A run of which every block is stored.
     fn known(&self, name: &str, run: &Run) -> Option<StoredFile> {
-        let find = |hash: &[u8; 16]| self.stored.get(hash).map(|number| Block { number: *number, hash: *hash });
+        let find =
+            |hash: &[u8; 16]| self.stored.get(hash).map(|number| Block { number: *number, hash: *hash });
         let blocks = run.blocks.iter().map(find).collect::<Option<Vec<_>>>()?;
         let is_same = run.block_bytes == self.checkpoints.block_bytes;
         is_same.then(|| StoredFile { name: name.to_owned(), bytes: run.bytes, blocks })

@@ -235,11 +235,11 @@ mod tests {
             "03613a31",                         // address
             "01000000000000000600000000000000", // time, commit
             &format!("{:02x}{place}", place.len() / 2),
-            "0a00000002",                           // block length, files
-            "0b73746f72652f312e72756e0b",           // name and length of the first
-            "0708080808080808080808080808080808",   // its blocks
+            "0a00000002",                         // block length, files
+            "0b73746f72652f312e72756e0b",         // name and length of the first
+            "0708080808080808080808080808080808", // its blocks
             "0708080808080808080808080808080808",
-            "05706c61636500",                       // the second, which is empty
+            "05706c61636500", // the second, which is empty
         ]
         .concat();
         let without_sum = [&object[..12], &object[16..]].concat();
@@ -261,7 +261,9 @@ mod tests {
 
     #[test]
     fn files_that_no_database_has_are_refused() {
-        for name in ["", "LOCK", "log", "log/", "log/../x", "log/.x", "store/a/b", "/store/a", "other/a", "log/a\0"] {
+        for name in
+            ["", "LOCK", "log", "log/", "log/../x", "log/.x", "store/a/b", "/store/a", "other/a", "log/a\0"]
+        {
             let mut manifest = manifest();
             manifest.files[0].name = name.to_owned();
             let error = Manifest::decode(&manifest.encode()).unwrap_err();

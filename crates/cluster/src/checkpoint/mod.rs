@@ -124,10 +124,7 @@ impl Checkpoints {
         self.found(self.numbers()?.into_iter().take(2))
     }
 
-    fn found(
-        &self,
-        numbers: impl IntoIterator<Item = u64>,
-    ) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
+    fn found(&self, numbers: impl IntoIterator<Item = u64>) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
         let mut found = Vec::new();
         for number in numbers {
             match self.manifest(number) {
@@ -152,6 +149,9 @@ impl Checkpoints {
 
     fn object(&self, name: &str) -> Result<Vec<u8>, CheckpointError> {
         let found = self.store.read(name)?;
-        found.ok_or_else(|| CheckpointError::Damaged { name: name.to_owned(), what: "it is missing".to_owned() })
+        found.ok_or_else(|| CheckpointError::Damaged {
+            name: name.to_owned(),
+            what: "it is missing".to_owned(),
+        })
     }
 }

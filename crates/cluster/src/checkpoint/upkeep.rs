@@ -129,7 +129,8 @@ impl Upkeep {
         if now >= self.due {
             self.due = after(now, self.settings.pause);
             self.attempt(&mut done, "report this node", |upkeep, _| upkeep.report());
-            let known = self.attempt(&mut done, "read the checkpoint store", |upkeep, done| upkeep.look(now, done));
+            let known =
+                self.attempt(&mut done, "read the checkpoint store", |upkeep, done| upkeep.look(now, done));
             if known {
                 self.attempt(&mut done, "trim the shared log", |upkeep, done| upkeep.trim(now, done));
             }
@@ -192,37 +193,34 @@ impl Upkeep {
         self.places.retain(|number, _| numbers.contains(number));
         // Older ones are about to be deleted.
         for number in numbers.into_iter().take(3) {
-            if !self.places.contains_key(&number) {
-                let place = self.examine(number, now, done)?;
-                self.places.insert(number, place);
+            if self.places.contains_key(&number) {
+                continue;
             }
+            let place = match self.examine(number, now) {
+                Ok(place) => Some(place),
+                Err(cause @ CheckpointError::Damaged { .. }) => {
+                    // One that was deleted meanwhile is in order.
+                    if !self.checkpoints().numbers()?.contains(&number) {
+                        continue;
+                    }
+                    done.push(UpkeepDone::Unusable { number, cause });
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            self.places.insert(number, place);
         }
         Ok(())
     }
 
     /// Reads a manifest, and checks that there is everything that it names.
-    fn examine(
-        &mut self,
-        number: u64,
-        now: u64,
-        done: &mut Vec<UpkeepDone>,
-    ) -> Result<Option<(LogId, EntryIndex)>, CheckpointError> {
-        let manifest = self.checkpoints().manifest(number).and_then(|manifest| {
-            let missing = self.checkpoints().missing(&manifest)?;
-            let what = "it is missing".to_owned();
-            missing.map_or(Ok(manifest), |name| Err(CheckpointError::Damaged { name, what }))
-        });
-        match manifest {
-            Ok(manifest) => {
-                self.note_newest(&manifest, now);
-                Ok(Some((manifest.place.log, manifest.place.place.index)))
-            }
-            Err(cause @ CheckpointError::Damaged { .. }) => {
-                done.push(UpkeepDone::Unusable { number, cause });
-                Ok(None)
-            }
-            Err(error) => Err(error),
+    fn examine(&mut self, number: u64, now: u64) -> Result<(LogId, EntryIndex), CheckpointError> {
+        let manifest = self.checkpoints().manifest(number)?;
+        if let Some(name) = self.checkpoints().missing(&manifest)? {
+            return Err(CheckpointError::Damaged { name, what: "it is missing".to_owned() });
         }
+        self.note_newest(&manifest, now);
+        Ok((manifest.place.log, manifest.place.place.index))
     }
 
     fn note_newest(&mut self, manifest: &Manifest, now: u64) {
@@ -265,7 +263,10 @@ impl Upkeep {
     fn live(&self, now: u64) -> impl Iterator<Item = (&[u8; 16], EntryIndex)> {
         let grace = u64::try_from(self.settings.grace.as_nanos()).unwrap_or(u64::MAX);
         let is_live = move |since: u64| now.saturating_sub(since) < grace;
-        self.reports.iter().filter(move |(_, (_, since))| is_live(*since)).map(|(node, (index, _))| (node, *index))
+        self.reports
+            .iter()
+            .filter(move |(_, (_, since))| is_live(*since))
+            .map(|(node, (index, _))| (node, *index))
     }
 
     /// The oldest entry that has to stay; `None` when too few checkpoints are known.
@@ -280,7 +281,10 @@ impl Upkeep {
 
     fn trim(&self, now: u64, done: &mut Vec<UpkeepDone>) -> Result<(), CheckpointError> {
         let Some(oldest) = self.oldest_needed(now).filter(|_| self.leads()) else { return Ok(()) };
-        if self.log.bounds()?.oldest < oldest {
+        let bounds = self.log.bounds()?;
+        // The newest entry stays, so that a service is never asked for the end of a log without entries.
+        let oldest = oldest.min(bounds.newest);
+        if bounds.oldest < oldest {
             self.log.trim(oldest)?;
             done.push(UpkeepDone::Trimmed { oldest });
         }

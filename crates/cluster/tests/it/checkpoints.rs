@@ -133,7 +133,8 @@ pub(crate) fn two_nodes(log: &MemorySharedLog) -> (Stepped, Stepped) {
 
 /// A value that has a kilobyte, and that no compression shortens.
 fn value(number: u64) -> Vec<u8> {
-    let hashes = (0..125_u64).map(|part| ropewalk_base::hash64(&[number.to_le_bytes(), part.to_le_bytes()].concat()));
+    let hashes =
+        (0..125_u64).map(|part| ropewalk_base::hash64(&[number.to_le_bytes(), part.to_le_bytes()].concat()));
     hashes.flat_map(u64::to_le_bytes).collect()
 }
 
@@ -284,7 +285,10 @@ fn damaged_checkpoint_is_rejected_and_the_one_before_is_used() {
     let (joined, rejected) = join_with(&store, &Env::memory(), &log);
     let Err(error @ CheckpointError::NoneFits { .. }) = joined else { panic!("{joined:?}") };
     assert_eq!(rejected, [2, 1]);
-    assert!(error.to_string().contains("checkpoint 2") && error.to_string().contains("checkpoint 1"), "{error}");
+    assert!(
+        error.to_string().contains("checkpoint 2") && error.to_string().contains("checkpoint 1"),
+        "{error}"
+    );
     // The next checkpoint replaces what is damaged: it does not use those blocks.
     let made = make(&store, &follower);
     assert_eq!(made.number, 3);
@@ -452,7 +456,9 @@ fn blocks_of_a_checkpoint_in_the_making_are_not_deleted() {
     let checkpoints = store.checkpoints();
     let mut collects = true;
     store.set_hook(move |call| {
-        if matches!(call, Call::Create(name) if name.starts_with("checkpoints/")) && std::mem::take(&mut collects) {
+        if matches!(call, Call::Create(name) if name.starts_with("checkpoints/"))
+            && std::mem::take(&mut collects)
+        {
             checkpoints.collect(2).unwrap();
         }
         Ok(())
@@ -484,7 +490,9 @@ fn objects_that_the_two_newest_checkpoints_do_not_need_are_deleted() {
     let numbers: Vec<u64> = all.list().unwrap().iter().map(|found| found.number).collect();
     assert_eq!(numbers, [5, 4]);
     let left = store.names("blocks");
-    assert!(left.len() < before && left.contains(&files[1].to_owned()) && !left.contains(&files[0].to_owned()));
+    assert!(
+        left.len() < before && left.contains(&files[1].to_owned()) && !left.contains(&files[0].to_owned())
+    );
     for number in numbers {
         all.verify(number).unwrap();
     }

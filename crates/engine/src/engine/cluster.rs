@@ -13,7 +13,9 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
-use ropewalk_log::shared::{EntryIndex, EntryKind, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedEntry};
+use ropewalk_log::shared::{
+    EntryIndex, EntryKind, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedEntry,
+};
 use ropewalk_log::{CommitLog, LocalLog, LogError};
 use ropewalk_vfs::{Env, OpenMode};
 
