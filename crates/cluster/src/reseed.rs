@@ -190,11 +190,11 @@ impl Reseed<'_> {
     /// What is known to have more commits than `seq`.
     fn known_longer(&self, seq: Seq, old: Option<LogId>) -> Result<Option<String>, ReseedError> {
         let Some(checkpoints) = self.checkpoints else { return Ok(None) };
-        for member in checkpoints.members()? {
-            let place = member.place;
+        for report in checkpoints.node_reports()? {
+            let place = report.place;
             if Some(place.log) == old && place.place.seq > seq {
                 let known = place.place.seq;
-                let what = format!("node {} at {} has commit {known}", hex(&member.node), member.address);
+                let what = format!("node {} at {} has commit {known}", hex(&report.node), report.address);
                 return Ok(Some(what));
             }
         }

@@ -19,7 +19,7 @@ use ropewalk_log::shared::{EntryIndex, SharedLog};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::make::{CheckpointMade, Maker};
 use crate::checkpoint::manifest::BLOCKS;
-use crate::checkpoint::{Checkpoints, Manifest, Member};
+use crate::checkpoint::{Checkpoints, Manifest, NodeReport};
 
 /// Times of the upkeep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,13 +173,13 @@ impl Upkeep {
         let Some(place) = engine.noted_place() else { return Ok(()) };
         let (node, address) = (self.maker.node(), self.maker.address().to_owned());
         let time_micros = engine.env().clock.wall_micros();
-        self.checkpoints().report(&Member { node, address, leads: self.leads(), time_micros, place })
+        self.checkpoints().report(&NodeReport { node, address, leads: self.leads(), time_micros, place })
     }
 
     /// Learns which checkpoints and nodes there are.
     fn look(&mut self, now: u64, done: &mut Vec<UpkeepDone>) -> Result<(), CheckpointError> {
         let mut found = BTreeMap::new();
-        for report in self.checkpoints().reports()? {
+        for report in self.checkpoints().report_names()? {
             // Two may be there for a moment: the older one counts.
             let index = found.entry(report.node).or_insert(report.index);
             *index = (*index).min(report.index);

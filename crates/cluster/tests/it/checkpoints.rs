@@ -618,8 +618,8 @@ fn follower_makes_checkpoints_and_the_leader_trims_before_the_second_newest() {
     assert_eq!((trimmed(&done[1]), trimmed(&done[0]) > 0), (0, true));
     let first = store.checkpoints().list().unwrap().pop().unwrap().manifest.unwrap();
     assert_eq!(log.bounds().unwrap().oldest, first.place.place.index.next());
-    let members = store.checkpoints().members().unwrap();
-    let known: Vec<_> = members.iter().map(|member| (member.node, &*member.address, member.leads)).collect();
+    let reports = store.checkpoints().node_reports().unwrap();
+    let known: Vec<_> = reports.iter().map(|report| (report.node, &*report.address, report.leads)).collect();
     assert_eq!(known, [([1; 16], "node-1", true), ([2; 16], "node-2", false)]);
     assert_eq!(joined(&store, &log, 3).get(), leader.get());
 }
@@ -659,8 +659,8 @@ fn log_is_kept_for_a_node_within_its_grace_time_only() {
         Duration::from_secs(30),
         &mut [(&leader, &mut *of_leader), (&follower, &mut *of_follower), (&slow, of_slow)],
     );
-    let members = store.checkpoints().members().unwrap();
-    let needs = members.iter().find(|member| member.node == [3; 16]).unwrap().place.place.index.next();
+    let reports = store.checkpoints().node_reports().unwrap();
+    let needs = reports.iter().find(|report| report.node == [3; 16]).unwrap().place.place.index.next();
     let mut nodes = [(&leader, of_leader), (&follower, of_follower)];
     pass(GRACE - Duration::from_secs(120), &mut nodes);
     assert_eq!(log.bounds().unwrap().oldest, needs);
@@ -670,7 +670,7 @@ fn log_is_kept_for_a_node_within_its_grace_time_only() {
     assert!(log.bounds().unwrap().oldest > needs);
     // A node that is removed holds nothing back.
     store.checkpoints().forget(&[3; 16]).unwrap();
-    assert_eq!(store.checkpoints().members().unwrap().len(), 2);
+    assert_eq!(store.checkpoints().node_reports().unwrap().len(), 2);
 }
 
 #[test]
@@ -693,10 +693,10 @@ fn reported_place_is_the_one_that_a_node_continues_from_after_a_power_cut() {
         }
         upkeep(&store, &node).step(u64::MAX);
     }
-    let member = store.checkpoints().members().unwrap().pop().unwrap();
+    let report = store.checkpoints().node_reports().unwrap().pop().unwrap();
     drop(node);
     disk.crash();
-    log.trim(member.place.place.index.next()).unwrap();
+    log.trim(report.place.place.index.next()).unwrap();
     let node = open();
     node.follow_all();
     assert_eq!((node.node.end().is_none(), node.get()), (true, leader.get()));

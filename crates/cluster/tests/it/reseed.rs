@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ropewalk::engine::{Env, KeyspaceOptions};
 use ropewalk::{Class, Durability, Seq};
-use ropewalk_cluster::checkpoint::{Maker, Member};
+use ropewalk_cluster::checkpoint::{Maker, NodeReport};
 use ropewalk_cluster::{Done, Reseed, ReseedError, Reseeded, adopt};
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedFault, SharedLog as _};
@@ -153,8 +153,9 @@ fn longer_copy_that_is_known_is_not_lost_silently() {
     let checkpoints = store.checkpoints();
     while leader.node.database().engine().background_step().unwrap() {}
     let place = leader.node.database().engine().saved_place().unwrap();
-    let member = Member { node: [1; 16], address: "node-1".to_owned(), leads: true, time_micros: 0, place };
-    checkpoints.report(&member).unwrap();
+    let report =
+        NodeReport { node: [1; 16], address: "node-1".to_owned(), leads: true, time_micros: 0, place };
+    checkpoints.report(&report).unwrap();
     let env = stop(follower);
     let (copies, new) = ([PathBuf::from(DB)], second_log());
     let with = Reseed { checkpoints: Some(&checkpoints), ..reseed(&copies) };

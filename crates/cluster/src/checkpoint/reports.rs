@@ -20,7 +20,7 @@ const HEADER_BYTES: usize = 16;
 
 /// A node, as it has reported itself last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct NodeReport {
     /// Its name.
     pub node: [u8; 16],
     /// Address that it advertises.
@@ -35,13 +35,13 @@ pub struct Member {
 
 /// A report that was found: its node and entry are in its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct ReportName {
     pub(crate) name: String,
     pub(crate) node: [u8; 16],
     pub(crate) index: EntryIndex,
 }
 
-impl Report {
+impl ReportName {
     fn name_of(node: &[u8; 16], index: EntryIndex) -> String {
         format!("{NODES}/{}-{:016x}", hex(node), index.0)
     }
@@ -54,7 +54,7 @@ impl Report {
     }
 }
 
-impl Member {
+impl NodeReport {
     fn encode(&self) -> Vec<u8> {
         let mut fields = self.node.to_vec();
         put_bytes(&mut fields, self.address.as_bytes());
@@ -97,10 +97,10 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
-    pub fn report(&self, member: &Member) -> Result<(), CheckpointError> {
-        let name = Report::name_of(&member.node, member.place.place.index);
-        self.store.create(&name, &member.encode())?;
-        for old in self.names_of(&member.node)? {
+    pub fn report(&self, report: &NodeReport) -> Result<(), CheckpointError> {
+        let name = ReportName::name_of(&report.node, report.place.place.index);
+        self.store.create(&name, &report.encode())?;
+        for old in self.names_of(&report.node)? {
             if old != name {
                 self.store.delete(&old)?;
             }
@@ -123,16 +123,16 @@ impl Checkpoints {
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
-    pub fn members(&self) -> Result<Vec<Member>, CheckpointError> {
+    pub fn node_reports(&self) -> Result<Vec<NodeReport>, CheckpointError> {
         let mut newest = BTreeMap::new();
-        for report in self.reports()? {
-            let Some(object) = self.store.read(&report.name)? else { continue };
-            let Ok(member) = Member::decode(&object) else { continue };
-            if member.node == report.node {
-                // Both may be there for a moment.
-                let known = newest.entry(report.node).or_insert_with(|| member.clone());
-                if member.place.place.index > known.place.place.index {
-                    *known = member;
+        for found in self.report_names()? {
+            let Some(object) = self.store.read(&found.name)? else { continue };
+            let Ok(report) = NodeReport::decode(&object) else { continue };
+            if report.node == found.node {
+                // Two may be there for a moment.
+                let known = newest.entry(found.node).or_insert_with(|| report.clone());
+                if report.place.place.index > known.place.place.index {
+                    *known = report;
                 }
             }
         }
@@ -140,8 +140,8 @@ impl Checkpoints {
     }
 
     /// All reports, without reading them.
-    pub(crate) fn reports(&self) -> Result<Vec<Report>, CheckpointError> {
-        Ok(self.store.list(NODES)?.into_iter().filter_map(Report::parse).collect())
+    pub(crate) fn report_names(&self) -> Result<Vec<ReportName>, CheckpointError> {
+        Ok(self.store.list(NODES)?.into_iter().filter_map(ReportName::parse).collect())
     }
 
     /// Names of all objects of a node, leftovers included.
@@ -158,16 +158,16 @@ mod tests {
     use ropewalk_log::LogId;
     use ropewalk_log::shared::{ChainHash, Place};
 
-    fn member() -> Member {
+    fn report() -> NodeReport {
         let place = Place { index: EntryIndex(2), chain: ChainHash([3; 16]), term: 4, seq: Seq(5) };
         let place = SavedPlace { log: LogId([1; 16]), place, leader: None };
-        Member { node: [7; 16], address: "a:1".to_owned(), leads: true, time_micros: 9, place }
+        NodeReport { node: [7; 16], address: "a:1".to_owned(), leads: true, time_micros: 9, place }
     }
 
     #[test]
     fn golden_bytes() {
-        let object = member().encode();
-        let place = hex(&member().place.encode());
+        let object = report().encode();
+        let place = hex(&report().place.encode());
         let expected = [
             "524f50454e4f444501000000",         // magic, version
             "07070707070707070707070707070707", // node
@@ -179,21 +179,21 @@ mod tests {
         let without_sum = [&object[..12], &object[16..]].concat();
         assert_eq!(hex(&without_sum), expected);
         assert_eq!(object[12..16], crc32c(&object[16..]).to_le_bytes());
-        assert_eq!(Member::decode(&object).unwrap(), member());
+        assert_eq!(NodeReport::decode(&object).unwrap(), report());
         for at in 0..object.len() {
             let mut changed = object.clone();
             changed[at] ^= 2;
-            assert!(Member::decode(&changed).is_err(), "byte {at}");
-            assert!(Member::decode(&object[..at]).is_err(), "{at} bytes");
+            assert!(NodeReport::decode(&changed).is_err(), "byte {at}");
+            assert!(NodeReport::decode(&object[..at]).is_err(), "{at} bytes");
         }
     }
 
     #[test]
     fn name_tells_node_and_entry() {
-        let name = Report::name_of(&[7; 16], EntryIndex(258));
+        let name = ReportName::name_of(&[7; 16], EntryIndex(258));
         assert_eq!(name, format!("nodes/{}-0000000000000102", "07".repeat(16)));
-        let report = Report::parse(name.clone()).unwrap();
-        assert_eq!((report.node, report.index), ([7; 16], EntryIndex(258)));
-        assert_eq!(Report::parse(format!("{name}.0123.new")), None);
+        let found = ReportName::parse(name.clone()).unwrap();
+        assert_eq!((found.node, found.index), ([7; 16], EntryIndex(258)));
+        assert_eq!(ReportName::parse(format!("{name}.0123.new")), None);
     }
 }
