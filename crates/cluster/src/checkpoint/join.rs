@@ -7,15 +7,16 @@
 //!
 //! A node whose place was trimmed away gives its copy up first: `DIR/discarding` says so until all of it is gone.
 
+use core::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ropewalk_base::Seq;
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{EntryIndex, Place, SharedLog};
-use ropewalk_vfs::{Env, LockGuard, OpenMode, Vfs, create_dir_durably};
+use ropewalk_vfs::{Env, File, LockGuard, OpenMode, Vfs, create_dir_durably};
 
 use crate::checkpoint::error::{CheckpointError, io};
-use crate::checkpoint::manifest::{Manifest, StoredFile};
+use crate::checkpoint::manifest::{Block, Manifest, StoredFile};
 use crate::checkpoint::{Checkpoints, tree};
 
 const JOINING: &str = "joining";
@@ -173,13 +174,7 @@ impl Checkpoints {
         }
         let mut found_bytes = 0;
         for file in &manifest.files {
-            let path = joining.join(&file.name);
-            if is_downloaded(vfs, &path, file, manifest.block_bytes)? {
-                found_bytes += file.bytes;
-                continue;
-            }
-            tree::remove_file(vfs, &path)?;
-            self.download_file(vfs, &path, file)?;
+            found_bytes += self.download_file(vfs, &joining.join(&file.name), file, manifest.block_bytes)?;
         }
         for part in tree::parts(joining) {
             tree::sync(vfs, &part)?;
@@ -188,48 +183,44 @@ impl Checkpoints {
         Ok(found_bytes)
     }
 
-    fn download_file(&self, vfs: &dyn Vfs, path: &Path, stored: &StoredFile) -> Result<(), CheckpointError> {
-        let file = vfs.open(path, OpenMode::CreateNew).map_err(io("create", path))?;
-        let mut at = 0;
-        for block in &stored.blocks {
-            let bytes = self.block(block)?;
-            file.write_all_at(&bytes, at).map_err(io("write", path))?;
-            at += bytes.len() as u64;
+    /// Downloads the blocks of a file that it does not have yet; returns how many bytes it had.
+    fn download_file(
+        &self,
+        vfs: &dyn Vfs,
+        path: &Path,
+        stored: &StoredFile,
+        block_bytes: u32,
+    ) -> Result<u64, CheckpointError> {
+        let mode = if tree::exists(vfs, path)? { OpenMode::ReadWrite } else { OpenMode::CreateNew };
+        let file = vfs.open(path, mode).map_err(io("open", path))?;
+        let length = file.len().map_err(io("measure", path))?;
+        let mut found_bytes = 0;
+        for (block, range) in stored.blocks.iter().zip(stored.ranges(block_bytes)) {
+            let bytes = range.end - range.start;
+            if range.end <= length && is_block(&*file, &range, block).map_err(io("read", path))? {
+                found_bytes += bytes;
+                continue;
+            }
+            let contents = self.block(block)?;
+            if contents.len() as u64 != bytes {
+                let what = format!("it has {} bytes, expected {bytes}", contents.len());
+                return Err(CheckpointError::Damaged { name: block.name(), what });
+            }
+            file.write_all_at(&contents, range.start).map_err(io("write", path))?;
         }
-        if at != stored.bytes {
-            let what = format!("its blocks have {at} bytes, expected {}", stored.bytes);
-            return Err(CheckpointError::Damaged { name: stored.name.clone(), what });
+        if length > stored.bytes {
+            file.set_len(stored.bytes).map_err(io("cut", path))?;
         }
-        file.sync_data().map_err(io("sync", path))
+        file.sync_data().map_err(io("sync", path))?;
+        Ok(found_bytes)
     }
 }
 
-/// True when a file has the contents that a checkpoint names, and they are durable.
-fn is_downloaded(
-    vfs: &dyn Vfs,
-    path: &Path,
-    stored: &StoredFile,
-    block_bytes: u32,
-) -> Result<bool, CheckpointError> {
-    if !tree::exists(vfs, path)? {
-        return Ok(false);
-    }
-    let file = vfs.open(path, OpenMode::ReadWrite).map_err(io("open", path))?;
-    if file.len().map_err(io("measure", path))? != stored.bytes {
-        return Ok(false);
-    }
-    let (mut at, mut buffer) = (0, Vec::new());
-    for block in &stored.blocks {
-        let length = u64::from(block_bytes).min(stored.bytes - at);
-        buffer.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-        file.read_exact_at(&mut buffer, at).map_err(io("read", path))?;
-        if ropewalk_base::hash128(&buffer) != block.hash {
-            return Ok(false);
-        }
-        at += length;
-    }
-    file.sync_data().map_err(io("sync", path))?;
-    Ok(true)
+/// True when a file has a block at its place.
+fn is_block(file: &dyn File, range: &Range<u64>, block: &Block) -> std::io::Result<bool> {
+    let mut contents = vec![0; usize::try_from(range.end - range.start).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut contents, range.start)?;
+    Ok(Block::of(block.number, &contents) == *block)
 }
 
 /// Deletes the database in `dir`, which must not be open, so that [`Checkpoints::join`] gives it a newer one. For a node

@@ -53,9 +53,8 @@ pub struct Maker {
 /// What is known of a run.
 struct Run {
     bytes: u64,
-    /// Number of the checkpoint does not count.
+    /// Hashes of its blocks.
     blocks: Vec<[u8; 16]>,
-    block_bytes: u32,
 }
 
 /// A checkpoint in the making.
@@ -178,8 +177,7 @@ impl Making<'_> {
         let file = self.store(copy, name)?;
         if is_run {
             let blocks = file.blocks.iter().map(|block| block.hash).collect();
-            let block_bytes = self.checkpoints.block_bytes;
-            runs.insert(file.name.clone(), Run { bytes: file.bytes, blocks, block_bytes });
+            runs.insert(file.name.clone(), Run { bytes: file.bytes, blocks });
         }
         Ok(file)
     }
@@ -189,24 +187,21 @@ impl Making<'_> {
         let find =
             |hash: &[u8; 16]| self.stored.get(hash).map(|number| Block { number: *number, hash: *hash });
         let blocks = run.blocks.iter().map(find).collect::<Option<Vec<_>>>()?;
-        let is_same = run.block_bytes == self.checkpoints.block_bytes;
-        is_same.then(|| StoredFile { name: name.to_owned(), bytes: run.bytes, blocks })
+        Some(StoredFile { name: name.to_owned(), bytes: run.bytes, blocks })
     }
 
     fn store(&mut self, copy: &Path, name: String) -> Result<StoredFile, CheckpointError> {
         let path = copy.join(&name);
         let file = self.vfs.open(&path, OpenMode::Read).map_err(io("open", &path))?;
         let bytes = file.len().map_err(io("measure", &path))?;
-        let block_bytes = u64::from(self.checkpoints.block_bytes);
-        let (mut blocks, mut buffer, mut at) = (Vec::new(), Vec::new(), 0);
-        while at < bytes {
-            let length = block_bytes.min(bytes - at);
-            buffer.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-            file.read_exact_at(&mut buffer, at).map_err(io("read", &path))?;
-            blocks.push(self.store_block(&buffer)?);
-            at += length;
+        let mut stored = StoredFile { name, bytes, blocks: Vec::new() };
+        let mut buffer = Vec::new();
+        for range in stored.ranges(self.checkpoints.block_bytes) {
+            buffer.resize(usize::try_from(range.end - range.start).unwrap_or(usize::MAX), 0);
+            file.read_exact_at(&mut buffer, range.start).map_err(io("read", &path))?;
+            stored.blocks.push(self.store_block(&buffer)?);
         }
-        Ok(StoredFile { name, bytes, blocks })
+        Ok(stored)
     }
 
     fn store_block(&mut self, bytes: &[u8]) -> Result<Block, CheckpointError> {

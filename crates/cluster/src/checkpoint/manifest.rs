@@ -4,6 +4,8 @@
 //! checkpoints/NUMBER ─▶ file ─▶ block ─▶ blocks/NUMBER-HASH        of this checkpoint, or of an earlier one
 //! ```
 
+use core::ops::Range;
+
 use ropewalk_base::{
     DecodeError, Decoder, Seq, crc32c, from_hex, hash128, hex, put_bytes, put_u32, put_u64, put_varint,
 };
@@ -56,6 +58,14 @@ pub struct StoredFile {
     pub bytes: u64,
     /// Its contents, in order.
     pub blocks: Vec<Block>,
+}
+
+impl StoredFile {
+    /// Places of its blocks in it, in order.
+    pub(crate) fn ranges(&self, block_bytes: u32) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (end, block) = (self.bytes, u64::from(block_bytes));
+        (0..self.bytes.div_ceil(block)).map(move |number| number * block..end.min((number + 1) * block))
+    }
 }
 
 /// What a checkpoint consists of, and where it is in the shared log.
