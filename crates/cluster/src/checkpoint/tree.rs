@@ -34,8 +34,8 @@ pub(super) fn remove(vfs: &dyn Vfs, dir: &Path) -> Result<(), CheckpointError> {
         remove_file(vfs, &dir.join(file))?;
     }
     remove_file(vfs, &dir.join("LOCK"))?;
-    for part in PARTS {
-        remove_empty(vfs, &dir.join(part))?;
+    for part in parts(dir) {
+        remove_empty(vfs, &part)?;
     }
     remove_empty(vfs, dir)
 }
@@ -44,9 +44,13 @@ pub(super) fn remove_file(vfs: &dyn Vfs, path: &Path) -> Result<(), CheckpointEr
     if exists(vfs, path)? { vfs.remove(path).map_err(io("remove", path)) } else { Ok(()) }
 }
 
-/// Removes a directory without contents, if it exists.
-pub(super) fn remove_empty(vfs: &dyn Vfs, dir: &Path) -> Result<(), CheckpointError> {
-    if exists(vfs, dir)? { vfs.remove_dir(dir).map_err(io("remove directory", dir)) } else { Ok(()) }
+/// Removes a directory that has become empty, if it exists. Its removed names never come back, whatever gets its name.
+fn remove_empty(vfs: &dyn Vfs, dir: &Path) -> Result<(), CheckpointError> {
+    if !exists(vfs, dir)? {
+        return Ok(());
+    }
+    sync(vfs, dir)?;
+    vfs.remove_dir(dir).map_err(io("remove directory", dir))
 }
 
 pub(super) fn exists(vfs: &dyn Vfs, path: &Path) -> Result<bool, CheckpointError> {
