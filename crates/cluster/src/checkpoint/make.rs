@@ -136,7 +136,7 @@ impl Maker {
             stored.extend(base.blocks().map(|block| (block.hash, block.number)));
         }
         let copy = self.dir.join(COPY);
-        let backup = self.db.engine().backup(&copy)?;
+        let backup = self.db.engine().backup_node(&copy)?;
         let place = backup.place.ok_or(CheckpointError::NoPlace)?;
         let mut making =
             Making { checkpoints: &self.checkpoints, vfs: &*env.vfs, number, stored, stored_bytes: 0 };
