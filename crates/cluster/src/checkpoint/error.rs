@@ -46,6 +46,16 @@ pub enum CheckpointError {
         /// Number that this checkpoint would have had.
         number: u64,
     },
+    /// A checkpoint has entries that this node has not applied yet: another one would be older.
+    #[error("checkpoint {number} continues after entry {newest}, and this node has applied entry {place}")]
+    Behind {
+        /// Number of that checkpoint.
+        number: u64,
+        /// The entry after which it continues.
+        newest: EntryIndex,
+        /// The newest entry that this node has applied.
+        place: EntryIndex,
+    },
     /// This node has not applied any entry since it was opened, so that its place in the shared log is not known.
     #[error("this node has not read the shared log yet")]
     NoPlace,

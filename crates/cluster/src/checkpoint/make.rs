@@ -105,7 +105,7 @@ impl Maker {
     /// Cost: the log after the last flush, and the blocks of new runs, are written to the store and read back.
     ///
     /// # Errors
-    /// [`CheckpointError::Outrun`]; [`CheckpointError::NoPlace`]; [`CheckpointError::Damaged`] when what was read back differs;
+    /// [`CheckpointError::Outrun`]; [`CheckpointError::Behind`]; [`CheckpointError::NoPlace`]; [`CheckpointError::Damaged`] when what was read back differs;
     /// the store, the engine, a file.
     pub fn make(&mut self) -> Result<CheckpointMade, CheckpointError> {
         self.clear()?;
@@ -131,8 +131,14 @@ impl Maker {
         // Before the copy: what is stored from here on is of the next number, or of no checkpoint.
         let bases = self.checkpoints.newest_two()?;
         let number = bases.first().map_or(1, |newest| newest.number + 1);
+        let own = self.db.engine().saved_place().ok_or(CheckpointError::NoPlace)?;
         let mut stored = HashMap::new();
         for base in bases.iter().filter_map(|base| base.manifest.as_ref().ok()) {
+            // So that the two newest are never older than the log, whoever makes them.
+            let (number, newest, place) = (base.number, base.place.place.index, own.place.index);
+            if base.place.log == own.log && newest > place {
+                return Err(CheckpointError::Behind { number, newest, place });
+            }
             stored.extend(base.blocks().map(|block| (block.hash, block.number)));
         }
         let copy = self.dir.join(COPY);

@@ -15,7 +15,8 @@
 //! 3. A node stores blocks under the number of the checkpoint that it is making, and takes other blocks only from the two
 //!    newest checkpoints. After checkpoint N, objects up to number N are deleted that the two newest do not need. So no block
 //!    of a checkpoint in the making is ever deleted, without clocks and without locks.
-//! 4. The shared log is trimmed only before the entries that the second newest checkpoint continues with, and those that a
+//! 4. A checkpoint continues at the same entry as the one before it, or at a later one.
+//! 5. The shared log is trimmed only before the entries that the second newest checkpoint continues with, and those that a
 //!    node needs that was seen within the grace time.
 //!
 //! Not here: what is in a copy (`ropewalk-engine`), applying entries, deciding what a trimmed node does.

@@ -304,8 +304,10 @@ impl Upkeep {
                 }
                 Ok(())
             }
-            // The next step finds that one.
-            Err(CheckpointError::Outrun { .. } | CheckpointError::NoPlace) => Ok(()),
+            // The next step finds the newer checkpoint, or the node has caught up by then.
+            Err(
+                CheckpointError::Outrun { .. } | CheckpointError::Behind { .. } | CheckpointError::NoPlace,
+            ) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -559,6 +559,20 @@ fn store_that_fails_makes_no_checkpoint_and_the_next_attempt_succeeds() {
 }
 
 #[test]
+fn node_that_is_behind_the_newest_checkpoint_makes_none() {
+    let (log, store) = (new_log(), Store::new());
+    let (leader, follower) = two_nodes(&log);
+    leader.put(b"second");
+    let made = make(&store, &leader);
+    let behind = maker(&store, &follower).make().unwrap_err();
+    assert!(
+        matches!(behind, CheckpointError::Behind { number: 1, newest, .. } if newest == made.place.index)
+    );
+    follower.follow_all();
+    assert_eq!(make(&store, &follower).number, 2);
+}
+
+#[test]
 fn node_that_has_read_nothing_makes_no_checkpoint() {
     let (log, store) = (new_log(), Store::new());
     let node = Stepped::new(&log, 1);
