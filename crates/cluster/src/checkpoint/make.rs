@@ -134,7 +134,7 @@ impl Maker {
         let own = self.db.engine().saved_place().ok_or(CheckpointError::NoPlace)?;
         let mut stored = HashMap::new();
         for base in bases.iter().filter_map(|base| base.manifest.as_ref().ok()) {
-            // So that the two newest are never older than the log, whoever makes them.
+            // So that the two newest are never older than the log, by whichever node they are made.
             let (number, newest, place) = (base.number, base.place.place.index, own.place.index);
             if base.place.log == own.log && newest > place {
                 return Err(CheckpointError::Behind { number, newest, place });
