@@ -96,7 +96,7 @@ const ROWS: &[Row] = &[
         "ropewalk-base", "ropewalk-derive", "ropewalk-vfs", "ropewalk-log", "ropewalk-store", "ropewalk-engine", "ropewalk-events",
         "ropewalk-documents", "ropewalk-labels", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
-    row("ropewalk-cluster", Role::Embedded, &["ropewalk-base", "ropewalk-log", "ropewalk-engine", "ropewalk"]),
+    row("ropewalk-cluster", Role::Embedded, &["ropewalk-base", "ropewalk-vfs", "ropewalk-log", "ropewalk-engine", "ropewalk"]),
     row("ropewalk-cluster-nats", Role::Outer, &["ropewalk-base", "ropewalk-log"]),
     row("ropewalk-cluster-postgres", Role::Outer, &["ropewalk-base", "ropewalk-log"]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),

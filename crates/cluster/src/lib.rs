@@ -24,8 +24,10 @@
 #![deny(missing_docs)]
 
 mod barriers;
+pub mod checkpoint;
 mod end;
 mod node;
+mod reseed;
 mod running;
 mod settings;
 mod status;
@@ -33,6 +35,7 @@ mod status;
 pub use barriers::BarrierError;
 pub use end::End;
 pub use node::{Done, Node, Stepped};
+pub use reseed::{Reseed, ReseedError, Reseeded, adopt};
 pub use running::RunningNode;
 pub use settings::Settings;
 pub use status::Status;

@@ -23,6 +23,7 @@ pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, LockWaitWaker
 pub use commit::record::RecordBody;
 pub use engine::backup::Backup;
 pub use engine::cluster::{Followed, Role};
+pub use engine::copy::LocalCopy;
 pub use engine::feed::{Change, ChangeFeed};
 pub use engine::repeat::PeriodicTask;
 pub use engine::salvage::{inspect_log, salvage_log};

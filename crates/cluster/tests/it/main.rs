@@ -1,6 +1,8 @@
 //! Nodes over a shared log in memory: stepped with a clock that the test moves, and run in threads.
 #![allow(clippy::unwrap_used, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
+mod checkpoints;
+mod reseed;
 mod stepped;
 mod threads;
 

@@ -13,14 +13,18 @@
 //! 2. `TARGET` is a complete copy or absent. An interrupted backup leaves `TARGET.partial`, which the next
 //!    one removes.
 //! 3. Commits, flushes and compaction do not wait; only the trimming of the log is postponed.
+//! 4. The copy of a node ([`Engine::backup_node`]) has every commit before the place that it names: another node
+//!    can begin from it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::shared::SavedPlace;
 
 use crate::commit::Core;
+use crate::engine::cluster::{NEW_PLACE, PLACE, write_place};
 use crate::engine::{Engine, lock};
 use crate::error::EngineError;
 
@@ -38,6 +42,9 @@ pub struct Backup {
     /// Of these, bytes of files that the copy shares with the database: they take no extra space while both
     /// have them.
     pub linked_bytes: u64,
+    /// Where a node that opens the copy continues to read the shared log. Only from [`Engine::backup_node`]; `None` also if
+    /// the node has not read any entry yet.
+    pub place: Option<SavedPlace>,
 }
 
 impl Engine {
@@ -52,6 +59,19 @@ impl Engine {
     /// [`EngineError::BackupTarget`]; [`EngineError::Locked`] while another backup to `target` is made; I/O, among them a full
     /// disk; damage in the log. Then there is no `target`, unless making its name durable was what failed.
     pub fn backup(&self, target: &Path) -> Result<Backup, EngineError> {
+        self.copy(target, false)
+    }
+
+    /// As [`Engine::backup`], with this node's place in the shared log, from which a node that opens the copy continues. A
+    /// plain backup is a separate database.
+    ///
+    /// # Errors
+    /// As [`Engine::backup`].
+    pub fn backup_node(&self, target: &Path) -> Result<Backup, EngineError> {
+        self.copy(target, true)
+    }
+
+    fn copy(&self, target: &Path, with_place: bool) -> Result<Backup, EngineError> {
         let core = self.core();
         if let Some(error) = core.stopped() {
             return Err(error);
@@ -68,10 +88,11 @@ impl Engine {
         // Nothing is touched, not even by the lock, in a directory that is not a backup of ours.
         core.leftovers(&partial)?;
         let _lock = lock(&core.env, &partial)?;
-        let made = core.clear(&partial).and_then(|()| core.copy_to(&partial)).and_then(|backup| {
-            vfs.rename(&partial, target).map_err(failed("rename", &partial))?;
-            Ok(backup)
-        });
+        let made =
+            core.clear(&partial).and_then(|()| core.copy_to(&partial, with_place)).and_then(|backup| {
+                vfs.rename(&partial, target).map_err(failed("rename", &partial))?;
+                Ok(backup)
+            });
         let backup = made.inspect_err(|_| {
             // The space may be needed; the next backup to this target removes what cannot be removed now.
             let _ = core.clear(&partial).and_then(|()| core.remove_dirs(&partial));
@@ -97,12 +118,15 @@ fn is_ours(dir: &str, name: &str) -> bool {
 
 impl Core {
     /// Fills a directory that contains only the lock.
-    fn copy_to(&self, dir: &Path) -> Result<Backup, EngineError> {
+    fn copy_to(&self, dir: &Path, with_place: bool) -> Result<Backup, EngineError> {
         let vfs = &*self.env.vfs;
         let [log_dir, store_dir] = ["log", "store"].map(|name| dir.join(name));
         for made in [&log_dir, &store_dir] {
             vfs.create_dir_all(made).map_err(failed("create directory", made))?;
         }
+        // Before the log's end, which then has all commits of the entries up to this place.
+        let node = self.replicated.as_ref().filter(|_| with_place);
+        let place = node.and_then(|log| log.saved_place());
         let hold = self.log.hold();
         let (pin, upto) = self.store.pin(|| self.log.tail());
         self.log.barrier().inspect_err(|error| self.fail(error))?;
@@ -115,14 +139,21 @@ impl Core {
         let log = hold.copy_to(&log_dir, pin.checkpoint().lsn, upto)?;
         drop(hold);
         let store = pin.copy_to(&store_dir)?;
-        vfs.sync_dir(dir).map_err(failed("sync directory", dir))?;
-        Ok(Backup {
+        let mut backup = Backup {
             seq: log.seq,
             lsn: upto,
             files: log.files + store.files,
             bytes: log.bytes + store.bytes,
             linked_bytes: store.linked_bytes,
-        })
+            place: None,
+        };
+        if let Some(place) = place {
+            backup.files += 1;
+            backup.bytes += write_place(&self.env, dir, &place)?;
+            backup.place = Some(place);
+        }
+        vfs.sync_dir(dir).map_err(failed("sync directory", dir))?;
+        Ok(backup)
     }
 
     /// The files of an interrupted backup.
@@ -137,6 +168,10 @@ impl Core {
             let dir = partial.join(&name);
             let inside = match name.as_str() {
                 "LOCK" => continue,
+                PLACE | NEW_PLACE => {
+                    files.push(dir);
+                    continue;
+                }
                 "log" | "store" => list(&dir)?,
                 _ => vec![String::new()],
             };

@@ -13,7 +13,9 @@ use core::time::Duration;
 use std::path::Path;
 use std::sync::Arc;
 
-use ropewalk_log::shared::{EntryKind, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedEntry};
+use ropewalk_log::shared::{
+    EntryIndex, EntryKind, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedEntry,
+};
 use ropewalk_log::{CommitLog, LocalLog, LogError};
 use ropewalk_vfs::{Env, OpenMode};
 
@@ -23,8 +25,8 @@ use crate::error::EngineError;
 use crate::options::{Background, SharedOptions};
 
 /// Name of the file with the place, and while it is written.
-const PLACE: &str = "place";
-const NEW_PLACE: &str = "place.new";
+pub(crate) const PLACE: &str = "place";
+pub(crate) const NEW_PLACE: &str = "place.new";
 /// The place is written so much later when no commit came since: then it saves only the reading of small entries.
 const IDLE_FACTOR: u32 = 30;
 
@@ -82,6 +84,20 @@ impl Engine {
     /// The newest entry of the shared log that this node has applied; zero when it is alone.
     pub fn place(&self) -> Place {
         self.core.replicated.as_ref().map(|log| log.place()).unwrap_or_default()
+    }
+
+    /// The newest place that is not in the middle of a group of commits, with the shared log that it is in. `None` when this
+    /// node has read no entry yet, or is alone.
+    pub fn saved_place(&self) -> Option<SavedPlace> {
+        self.core.replicated.as_ref()?.saved_place()
+    }
+
+    /// The place that this node has noted in its directory since it was opened: if it ends now, it needs the entries after
+    /// this one. `None` when it has noted none, or is alone.
+    pub fn noted_place(&self) -> Option<SavedPlace> {
+        let log = self.core.replicated.as_ref()?.saved_place()?.log;
+        let place = self.core.noted.lock().place;
+        (place.index > EntryIndex::ZERO).then_some(SavedPlace { log, place, leader: None })
     }
 
     /// Applies the entry after [`Engine::place`]; its commits are visible when it returns. One caller at a time.
@@ -192,16 +208,19 @@ impl Core {
     }
 }
 
-fn write_place(env: &Env, dir: &Path, saved: &SavedPlace) -> Result<(), EngineError> {
+/// Writes the file with the place, durably; returns its length.
+pub(crate) fn write_place(env: &Env, dir: &Path, saved: &SavedPlace) -> Result<u64, EngineError> {
     let (path, new) = (dir.join(PLACE), dir.join(NEW_PLACE));
     if env.vfs.exists(&new).map_err(io("look for", &new))? {
         env.vfs.remove(&new).map_err(io("remove", &new))?;
     }
     let file = env.vfs.open(&new, OpenMode::CreateNew).map_err(io("create", &new))?;
-    file.write_all_at(&saved.encode(), 0).map_err(io("write", &new))?;
+    let bytes = saved.encode();
+    file.write_all_at(&bytes, 0).map_err(io("write", &new))?;
     file.sync_data().map_err(io("sync", &new))?;
     env.vfs.rename(&new, &path).map_err(io("rename", &new))?;
-    env.vfs.sync_dir(dir).map_err(io("sync directory", dir))
+    env.vfs.sync_dir(dir).map_err(io("sync directory", dir))?;
+    Ok(bytes.len() as u64)
 }
 
 /// The noted place. None when the file is missing or damaged: then the node begins with the oldest entry, which proves as

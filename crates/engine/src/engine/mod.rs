@@ -3,6 +3,7 @@
 pub(crate) mod background;
 pub(crate) mod backup;
 pub(crate) mod cluster;
+pub(crate) mod copy;
 pub(crate) mod feed;
 pub(crate) mod repeat;
 pub(crate) mod salvage;

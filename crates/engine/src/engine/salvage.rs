@@ -38,7 +38,10 @@ pub fn salvage_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<
 
 /// Directory of the log, and the checkpoint where recovery starts; `None` in a directory where nothing was
 /// ever written.
-fn log_and_checkpoint(env: &Env, dir: &Path) -> Result<Option<(PathBuf, Checkpoint)>, EngineError> {
+pub(crate) fn log_and_checkpoint(
+    env: &Env,
+    dir: &Path,
+) -> Result<Option<(PathBuf, Checkpoint)>, EngineError> {
     let log = dir.join("log");
     ropewalk_vfs::create_dir_durably(&*env.vfs, &log).map_err(|source| EngineError::Io {
         op: "create directory",

@@ -196,8 +196,11 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Appends one commit to a body of commits.
-pub(crate) fn put_commit(body: &mut Vec<u8>, payload: &[u8]) {
+/// Appends one commit to a body of commits: its payload, and 4 bytes for the length of that.
+///
+/// # Panics
+/// The payload has four gigabytes; a record is smaller.
+pub fn put_commit(body: &mut Vec<u8>, payload: &[u8]) {
     let length = u32::try_from(payload.len()).expect("a record is smaller than four gigabytes");
     put_u32(body, length);
     body.extend_from_slice(payload);

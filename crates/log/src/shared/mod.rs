@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use crate::LogId;
 
-pub use entry::{ChainHash, ENTRY_OVERHEAD, Entry, EntryKind, FEATURE_LEVEL, commits};
+pub use entry::{ChainHash, ENTRY_OVERHEAD, Entry, EntryKind, FEATURE_LEVEL, commits, put_commit};
 pub use memory::{ChooseFault, MemorySharedLog, SharedCall, SharedFault};
 pub use place::{Place, SavedPlace};
 pub use replicated::{CommitFate, EntryFollowed, NodeSettings, ReplicatedLog};

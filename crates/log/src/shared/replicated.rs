@@ -23,11 +23,10 @@ use ropewalk_base::sync::{AtomicU64, Mutex, Ordering};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Clock;
 
-use crate::shared::entry::put_commit;
 use crate::shared::follower::Follower;
 use crate::shared::{
     AppendError, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SavedPlace, SharedEntry,
-    SharedError, SharedLog, commits,
+    SharedError, SharedLog, commits, put_commit,
 };
 use crate::{CommitLog, LocalLog, LogError, LogId, LogLimits, LogReader, LogStats, Record, TrimGuard};
 

@@ -180,6 +180,8 @@ fn add(total: &mut Counts, counts: &Counts) {
     total.leaders += counts.leaders;
     total.ends += counts.ends;
     total.unknown += counts.unknown;
+    total.checkpoints += counts.checkpoints;
+    total.trims += counts.trims;
 }
 
 /// Reports progress, about ten times.

@@ -54,6 +54,9 @@ impl World {
             if self.dice.one_in(3) {
                 self.housekeeping(member)?;
             }
+            if self.dice.one_in(8) {
+                self.upkeep(member)?;
+            }
         }
         self.advance(self.dice.between(1, 200));
         self.check()
@@ -79,8 +82,12 @@ impl World {
                 crate::runs::restarts::verify(&process.db)?;
             }
         }
+        self.check_checkpoints()?;
         for member in self.members() {
             self.end_process(member, self.dice.one_in(2));
+            if self.dice.one_in(4) {
+                self.lose_disk(member);
+            }
         }
         self.agree("after all machines were off")?;
         for member in self.members() {
@@ -102,10 +109,10 @@ impl World {
                 self.check()?;
             }
         }
-        let newest = self.log.newest().0;
+        let (newest, oldest) = (self.log.newest().0, self.oldest_entry()?.0);
         let (oldest_bad, what) = match self.dice.below(4) {
             0 | 1 => {
-                let lost = self.dice.between(1, newest.min(12));
+                let lost = self.dice.between(1, (newest + 1 - oldest).min(12));
                 self.log.lose_newest(usize::try_from(lost).unwrap_or(0));
                 (newest - lost + 1, "lost its end")
             }
@@ -116,7 +123,7 @@ impl World {
                 (1, "was created again")
             }
             _ => {
-                let index = self.dice.between(newest.saturating_sub(6).max(1), newest);
+                let index = self.dice.between(newest.saturating_sub(6).max(oldest), newest);
                 match self.dice.one_in(2) {
                     true => self.log.lose_entry(EntryIndex(index)),
                     false => self.flip(EntryIndex(index))?,

@@ -31,13 +31,13 @@ pub(super) struct ProcessLink {
 
 impl ProcessLink {
     /// The world, if this process is alive in it.
-    fn world(&self) -> Option<Arc<World>> {
+    pub(super) fn world(&self) -> Option<Arc<World>> {
         let world = self.world.upgrade()?;
         world.member(self.node).is_alive(self.incarnation).then_some(world)
     }
 
     /// Lets others run; `None` when this process did not survive that.
-    fn pause(&self) -> Option<Arc<World>> {
+    pub(super) fn pause(&self) -> Option<Arc<World>> {
         let world = self.world()?;
         world.interleave();
         self.world()

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use ropewalk::Database;
 use ropewalk_base::sync::Mutex;
+use ropewalk_cluster::checkpoint::Upkeep;
 use ropewalk_cluster::{End, Node};
 use ropewalk_vfs::FaultyVfs;
 
@@ -53,6 +54,8 @@ pub(super) struct Trouble {
     pub(super) disk: bool,
     /// Entries were withheld from the process.
     pub(super) has_gap: bool,
+    /// The shared log no longer has what the node needs next.
+    pub(super) is_trimmed: bool,
     /// Why the process ended for good.
     pub(super) ended: Option<End>,
 }
@@ -62,6 +65,7 @@ pub(super) struct Process {
     pub(super) incarnation: u64,
     pub(super) node: Node,
     pub(super) db: Database,
+    pub(super) upkeep: Mutex<Upkeep>,
     /// The newest term and commit that it has shown.
     pub(super) seen: Mutex<(u64, u64)>,
 }

@@ -12,9 +12,10 @@
 //! Checked: nothing acknowledged is lost; no node shows a commit that the shared log does not hold; at equal commits
 //! every node has equal contents in all models; an unknown outcome resolves to one of both, for ever; sessions never read
 //! backwards; a linearizable read sees every commit that was acknowledged before it; terms only grow; a damaged log
-//! stops the nodes that have seen more ([`damage`]); after the last fault the cluster works again.
+//! stops the nodes that have seen more ([`damage`]); a node that lost its disk comes back from a checkpoint ([`copies`]); after the last fault the cluster works again.
 
 mod clients;
+mod copies;
 mod damage;
 mod history;
 mod link;

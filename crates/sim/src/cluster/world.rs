@@ -9,12 +9,14 @@ use ropewalk::cluster::{Role, SharedOptions};
 use ropewalk::engine::Env;
 use ropewalk::{Class, Error};
 use ropewalk_base::sync::Mutex;
+use ropewalk_cluster::checkpoint::{Checkpoints, DirectoryStore, Maker, Upkeep, UpkeepSettings};
 use ropewalk_cluster::{Done, End, Node, Settings};
 use ropewalk_log::LogId;
-use ropewalk_log::shared::MemorySharedLog;
+use ropewalk_log::shared::{EntryIndex, MemorySharedLog};
 use ropewalk_vfs::{DiskOp, SeededRandom};
 
 use crate::Counts;
+use crate::cluster::copies::{StoreLink, new_store};
 use crate::cluster::history::History;
 use crate::cluster::link::{Link, NodeClock, ProcessLink};
 use crate::cluster::member::{Member, Network, Process};
@@ -41,6 +43,10 @@ pub(super) struct World {
     is_troubled: AtomicBool,
     /// How long a node repeats an append without an answer.
     patience: Duration,
+    /// Objects of checkpoints, and how they are made.
+    pub(super) store: Arc<DirectoryStore>,
+    block_bytes: u32,
+    upkeep: UpkeepSettings,
     pub(super) record: Mutex<Record>,
     /// The newest commit that each session of a client has seen.
     pub(super) sessions: Mutex<[u64; SESSIONS]>,
@@ -78,6 +84,13 @@ impl World {
             depth: AtomicU64::new(0),
             is_troubled: AtomicBool::new(true),
             patience: Duration::from_millis(dice.between(500, 12_000)),
+            store: new_store(dice.number()),
+            block_bytes: dice.weighted(&[(1, 700), (2, 8 << 10), (1, 1 << 20)]),
+            upkeep: UpkeepSettings {
+                interval: Duration::from_millis(dice.between(500, 10_000)),
+                pause: Duration::from_millis(dice.between(10, 500)),
+                grace: Duration::from_millis(dice.between(100, 30_000)),
+            },
             dice,
             record: Mutex::new(record),
             sessions: Mutex::default(),
@@ -213,7 +226,8 @@ impl World {
             68..76 => self.read_session()?,
             76..80 => self.read_linearizably()?,
             80..84 => self.compare(self.any_member())?,
-            84..89 => self.housekeeping(self.any_member())?,
+            84..87 => self.housekeeping(self.any_member())?,
+            87..89 => self.upkeep(self.any_member())?,
             89..95 => self.boot(self.any_member())?,
             _ if self.is_troubled() && (is_top || self.dice.one_in(3)) => self.trouble(self.any_member())?,
             _ => {}
@@ -267,11 +281,14 @@ impl World {
             End::Deposed => true,
             End::Stopped { error } => is_disk && !error.to_string().contains("panic"),
             End::Diverged { .. } => is_damaged || member.trouble.lock().has_gap,
+            End::Trimmed { .. } if self.oldest_entry()? > EntryIndex(1) => true,
             _ => is_damaged,
         };
         ensure!(has_reason, "node {} ended without a reason: {end}", member.number);
+        if matches!(end, End::Trimmed { .. }) && !is_damaged {
+            member.trouble.lock().is_trimmed = true;
         // An operator opens a database again that has missed an entry of an intact log.
-        if !end.is_reopened() && is_damaged {
+        } else if !end.is_reopened() && is_damaged {
             member.trouble.lock().ended = Some(end.clone());
         }
         self.close(member, process)
@@ -309,7 +326,8 @@ impl World {
         let opened = member.boot(|incarnation| {
             self.count(|counts| counts.opens += 1);
             match self.open(member, incarnation) {
-                Ok(process) => {
+                Ok(None) => (None, Ok(())),
+                Ok(Some(process)) => {
                     let (seq, place) = (process.db.seq(), process.db.engine().place());
                     self.note(format!("node {} opens at commit {seq}, {place:?}", member.number));
                     (Some(process), Ok(()))
@@ -332,17 +350,28 @@ impl World {
         Ok(())
     }
 
-    fn open(&self, member: &Member, incarnation: u64) -> Result<Process, Error> {
+    /// Opens a database, unless it has to be joined first and that fails.
+    fn open(&self, member: &Member, incarnation: u64) -> Result<Option<Process>, Error> {
         let link = ProcessLink { world: self.this.clone(), node: member.number, incarnation };
         let clock = NodeClock { process: link.clone(), asleep: AtomicU64::new(0) };
+        let store = StoreLink { process: link.clone(), store: self.store.clone() };
+        let checkpoints = Checkpoints::new(Arc::new(store)).block_bytes(self.block_bytes);
         let random = SeededRandom::new(self.dice.number());
         let vfs = Arc::new(member.disk.process());
         let env = Env { vfs, clock: Arc::new(clock), random: Arc::new(random) };
         let log = Arc::new(Link { process: link, log: self.log.handle() });
+        match self.prepare(member, incarnation, &env, &*log, &checkpoints) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(Bug(what)) => {
+                self.record.lock().bug.get_or_insert(what);
+                return Ok(None);
+            }
+        }
         let address = format!("node-{}", member.number);
         let shared = SharedOptions {
             patience: self.patience,
-            ..SharedOptions::new(log.clone(), member.name, address)
+            ..SharedOptions::new(log.clone(), member.name, &*address)
         };
         let db = member.options.clone().env(env).shared(shared).open(Path::new(DIR))?;
         let settings = Settings {
@@ -351,8 +380,10 @@ impl World {
             read_wait: Duration::ZERO,
             read_bytes: self.dice.weighted(&[(2, 1 << 20), (1, 500)]),
         };
+        let maker = Maker::new(checkpoints, db.clone(), Path::new(DIR), member.name, address);
+        let upkeep = Mutex::new(Upkeep::new(maker, log.clone(), self.upkeep));
         let node = Node::new(db.clone(), log, settings);
-        Ok(Process { incarnation, node, db, seen: Mutex::new((0, 0)) })
+        Ok(Some(Process { incarnation, node, db, upkeep, seen: Mutex::new((0, 0)) }))
     }
 
     /// Maintenance of one node.
@@ -383,6 +414,7 @@ impl World {
     fn trouble(&self, member: &Member) -> Check {
         let number = member.number;
         match self.dice.below(20) {
+            0 if self.dice.one_in(2) => self.lose_disk(member),
             0..3 => self.end_process(member, true),
             3..5 => {
                 self.note(format!("node {number} is killed"));

@@ -166,6 +166,10 @@ pub struct Counts {
     pub ends: u64,
     /// Commits whose outcome was unknown to the client.
     pub unknown: u64,
+    /// Checkpoints that nodes of a cluster made.
+    pub checkpoints: u64,
+    /// Times the leader trimmed the shared log.
+    pub trims: u64,
 }
 
 pub(crate) struct World {

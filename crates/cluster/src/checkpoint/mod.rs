@@ -1,0 +1,158 @@
+//! Checkpoints: copies of the database in a store that all nodes reach, and what they allow.
+//!
+//! ```text
+//! a follower:  backup ─▶ new blocks ─▶ read back ─▶ manifest        checkpoint store
+//!                                                                     ├── checkpoints/NUMBER      a manifest
+//! a new node:  manifest ─▶ blocks ─▶ database ─▶ follow               ├── blocks/NUMBER-HASH      pieces of files
+//!                                                                     └── nodes/NODE-ENTRY        what a node still needs
+//! the leader:  trims the shared log before what checkpoints and nodes need
+//! ```
+//!
+//! Invariants
+//! 1. An object never changes. A checkpoint exists when its manifest does, which is created last, after everything that it
+//!    names was read back and compared.
+//! 2. Numbers of checkpoints only grow: of two nodes that make one at the same time, one creates the manifest.
+//! 3. A node stores blocks under the number of the checkpoint that it is making, and takes other blocks only from the two
+//!    newest checkpoints. After checkpoint N, objects up to number N are deleted that the two newest do not need. So no block
+//!    of a checkpoint in the making is ever deleted, without clocks and without locks.
+//! 4. A checkpoint continues at the same entry as the one before it, or at a later one.
+//! 5. The shared log is trimmed only before the entries that the second newest checkpoint continues with, and those that a
+//!    node needs that was seen within the grace time.
+//!
+//! Not here: what is in a copy (`ropewalk-engine`), applying entries, deciding what a trimmed node does.
+
+mod collect;
+mod directory;
+mod error;
+mod join;
+mod make;
+mod manifest;
+mod reports;
+mod running;
+mod store;
+mod tree;
+mod upkeep;
+
+use std::sync::Arc;
+
+use crate::checkpoint::manifest::CHECKPOINTS;
+pub use directory::DirectoryStore;
+pub use error::CheckpointError;
+pub use join::{JoinNotice, Joined, discard_copy};
+pub use make::{CheckpointMade, Maker};
+pub use manifest::{Block, Manifest, StoredFile};
+pub use reports::NodeReport;
+pub use running::RunningUpkeep;
+pub use store::{CheckpointStore, OBJECT_BYTES_MAX, ObjectError};
+pub use upkeep::{Upkeep, UpkeepDone, UpkeepSettings, UpkeepStep};
+
+/// Kind of the reports of nodes.
+const NODES: &str = "nodes";
+/// Length of a block by default: few requests, and little that is repeated after one failed.
+const BLOCK_BYTES: u32 = 8 << 20;
+
+/// The checkpoints of one cluster. A store has those of one cluster only. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Checkpoints {
+    store: Arc<dyn CheckpointStore>,
+    block_bytes: u32,
+}
+
+/// A checkpoint that was found.
+#[derive(Debug, Clone)]
+pub struct FoundCheckpoint {
+    /// Its number.
+    pub number: u64,
+    /// What it consists of, or why that cannot be read.
+    pub manifest: Result<Manifest, CheckpointError>,
+}
+
+impl Checkpoints {
+    /// The checkpoints in `store`.
+    pub fn new(store: Arc<dyn CheckpointStore>) -> Self {
+        Self { store, block_bytes: BLOCK_BYTES }
+    }
+
+    /// New checkpoints have blocks of this length, at least 1. Default 8 MiB.
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = bytes.max(1);
+        self
+    }
+
+    /// All checkpoints, newest first.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Store`].
+    pub fn list(&self) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
+        self.found(self.numbers()?)
+    }
+
+    /// Reads and checks everything that a checkpoint names.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Damaged`]; [`CheckpointError::Store`].
+    pub fn verify(&self, number: u64) -> Result<Manifest, CheckpointError> {
+        let manifest = self.manifest(number)?;
+        for block in manifest.blocks() {
+            self.block(block)?;
+        }
+        Ok(manifest)
+    }
+
+    /// Numbers of all checkpoints, newest first.
+    fn numbers(&self) -> Result<Vec<u64>, CheckpointError> {
+        let names = self.store.list(CHECKPOINTS)?;
+        let whole = |name: &String| Manifest::parse(name).filter(|(_, is_leftover)| !is_leftover);
+        let mut numbers: Vec<u64> = names.iter().filter_map(whole).map(|(number, _)| number).collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(numbers)
+    }
+
+    fn manifest(&self, number: u64) -> Result<Manifest, CheckpointError> {
+        let name = Manifest::name(number);
+        let object = self.object(&name)?;
+        let damaged = |what: String| CheckpointError::Damaged { name: name.clone(), what };
+        let manifest = Manifest::decode(&object).map_err(|error| damaged(error.to_string()))?;
+        if manifest.number != number {
+            return Err(damaged(format!("it is checkpoint {}", manifest.number)));
+        }
+        Ok(manifest)
+    }
+
+    /// The two newest checkpoints, or as many as there are. Only their blocks stay while the next one is made.
+    fn newest_two(&self) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
+        self.found(self.numbers()?.into_iter().take(2))
+    }
+
+    fn found(&self, numbers: impl IntoIterator<Item = u64>) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
+        let mut found = Vec::new();
+        for number in numbers {
+            match self.manifest(number) {
+                Err(CheckpointError::Store(error)) => return Err(error.into()),
+                manifest => found.push(FoundCheckpoint { number, manifest }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Contents of a block, checked.
+    fn block(&self, block: &Block) -> Result<Vec<u8>, CheckpointError> {
+        let name = block.name();
+        let bytes = self.object(&name)?;
+        let found = Block::of(block.number, &bytes);
+        if found != *block {
+            let what = format!("its contents have the hash {}", ropewalk_base::hex(&found.hash));
+            return Err(CheckpointError::Damaged { name, what });
+        }
+        Ok(bytes)
+    }
+
+    fn object(&self, name: &str) -> Result<Vec<u8>, CheckpointError> {
+        let found = self.store.read(name)?;
+        found.ok_or_else(|| CheckpointError::Damaged {
+            name: name.to_owned(),
+            what: "it is missing".to_owned(),
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! The thread that repeats the upkeep.
+
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle, park_timeout};
+
+use crate::checkpoint::upkeep::{Upkeep, UpkeepDone};
+
+/// Longest wait, so that the end of the database is noticed.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// An upkeep in its thread. Dropping it stops the thread after the current step; the database stays open.
+pub struct RunningUpkeep {
+    stops: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upkeep {
+    /// Repeats [`Upkeep::step`] in a thread until the returned value is dropped or the database stops; passes what the steps
+    /// did to `notice`, in that thread.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn run(mut self, mut notice: impl FnMut(UpkeepDone) + Send + 'static) -> io::Result<RunningUpkeep> {
+        let stops = Arc::new(AtomicBool::new(false));
+        let stopping = stops.clone();
+        let thread = Builder::new().name("rope-checkpoint".to_owned()).spawn(move || {
+            let clock = self.maker().database().engine().env().clock.clone();
+            while !stopping.load(Ordering::Acquire) {
+                let step = self.step(clock.monotonic_nanos());
+                step.done.into_iter().for_each(&mut notice);
+                if step.again == u64::MAX {
+                    return;
+                }
+                let pause = Duration::from_nanos(step.again.saturating_sub(clock.monotonic_nanos()));
+                if !stopping.load(Ordering::Acquire) {
+                    park_timeout(pause.min(PAUSE_MAX));
+                }
+            }
+        })?;
+        Ok(RunningUpkeep { stops, thread: Some(thread) })
+    }
+}
+
+impl RunningUpkeep {
+    /// Stops the thread and waits for its end: for a checkpoint that it is making.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stops.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic of the thread was reported by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for RunningUpkeep {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
