@@ -103,7 +103,7 @@ impl Checkpoints {
             tree::remove(target.vfs, &target.joining)?;
             return Ok(Joined::Present);
         }
-        let mut rejected = Vec::new();
+        let mut rejected: Vec<(u64, String)> = Vec::new();
         // After each failure the list is read again: newer checkpoints may have replaced the one that failed.
         loop {
             let (identity, oldest) = (log.identity()?, log.bounds()?.oldest);

@@ -8,7 +8,7 @@ use ropewalk::{Class, Durability, Seq};
 use ropewalk_cluster::checkpoint::{Maker, NodeReport};
 use ropewalk_cluster::{Done, Reseed, ReseedError, Reseeded, adopt};
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedFault, SharedLog as _};
+use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedFault};
 
 use crate::checkpoints::{Store, reopened, two_nodes};
 use crate::{LEASE, Stepped, new_log};

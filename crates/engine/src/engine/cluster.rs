@@ -225,7 +225,7 @@ pub(crate) fn write_place(env: &Env, dir: &Path, saved: &SavedPlace) -> Result<u
 
 /// The noted place. None when the file is missing or damaged: then the node begins with the oldest entry, which proves as
 /// much.
-fn read_place(env: &Env, dir: &Path) -> Result<Option<SavedPlace>, EngineError> {
+pub(crate) fn read_place(env: &Env, dir: &Path) -> Result<Option<SavedPlace>, EngineError> {
     let path = dir.join(PLACE);
     if !env.vfs.exists(&path).map_err(io("look for", &path))? {
         return Ok(None);
