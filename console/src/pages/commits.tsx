@@ -17,6 +17,7 @@ import { lines } from '../base/lines'
 import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
 import { Busy, Card, Code, Empty, Field, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
 
@@ -121,31 +122,23 @@ const Row = ({ row }: { row: RowChange }) => {
         </a>{' '}
         {row.change}
       </h3>
-      <table>
-        <thead>
-          <tr>
-            <th>Column</th>
-            <th>Before</th>
-            <th>After</th>
-          </tr>
-        </thead>
-        <tbody>
-          {names.map((name) => {
-            const [before, after] = [shown(row.before?.[name]), shown(row.after?.[name])]
-            return (
-              <tr key={name}>
-                <td class="mono">
-                  <Text text={name} />
-                </td>
-                <td class="mono">
-                  <Text text={before} max={400} />
-                </td>
-                <td class="mono">{before === after ? <Text text={after} max={400} /> : <mark><Text text={after} max={400} /></mark>}</td>
-              </tr>
-            )
-          })}
-        </tbody>
-      </table>
+      <Table
+        label={`Columns of ${row.table}`}
+        rows={names}
+        id={(name) => name}
+        columns={[
+          { name: 'Column', kind: 'mono', cell: (name) => <Text text={name} /> },
+          { name: 'Before', kind: 'mono', cell: (name) => <Text text={shown(row.before?.[name])} max={400} /> },
+          {
+            name: 'After',
+            kind: 'mono',
+            cell: (name) => {
+              const after = <Text text={shown(row.after?.[name])} max={400} />
+              return shown(row.before?.[name]) === shown(row.after?.[name]) ? after : <mark>{after}</mark>
+            },
+          },
+        ]}
+      />
     </div>
   )
 }
@@ -246,25 +239,28 @@ const One = ({ seq }: { seq: number }) => {
               ))}
             </Part>
             <Part title="Series with samples" count={data.samples.length}>
-              <table>
-                <tbody>
-                  {data.samples.map((series, index) => (
-                    <tr key={index}>
-                      <td class="mono">
-                        <Text text={seriesName(series.labels)} max={300} />
-                      </td>
-                      <td class="number">
+              <Table
+                label="Samples"
+                rows={data.samples}
+                id={(series) => `${series.store} ${seriesName(series.labels)}`}
+                columns={[
+                  { name: 'Series', kind: 'mono', cell: (series) => <Text text={seriesName(series.labels)} max={300} /> },
+                  {
+                    name: 'Values',
+                    kind: 'number',
+                    cell: (series) => (
+                      <>
                         {series.samples.slice(0, 5).map(([time, value]) => (
                           <div key={time} title={formatLocal(new Date(time))}>
                             {typeof value === 'number' ? formatNumber(value) : value}
                           </div>
                         ))}
                         {series.count > 5 && <div class="soft">{plural(series.count, 'sample')}</div>}
-                      </td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
+                      </>
+                    ),
+                  },
+                ]}
+              />
             </Part>
             <Part title="Keys of other keyspaces" count={data.writes.length}>
               {data.writes.slice(0, 200).map((write, index) => (

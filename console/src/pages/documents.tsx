@@ -19,7 +19,7 @@ import {
   putDocument,
   watchUrl,
 } from '../api/documents'
-import type { Find, Place } from '../api/documents'
+import type { Find, Index, Place } from '../api/documents'
 import { follow, useLoaded } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
@@ -33,6 +33,7 @@ import { change, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
 import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, serverUrl, Tabs, Text } from '../ui/parts'
+import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 
 const PAGE = 50
@@ -66,32 +67,23 @@ const Databases = () => {
       </div>
       {all.data.map(({ name, collections }) => (
         <Card key={name} title={<Text text={name} />}>
-          <div class="scroll" tabIndex={0} role="region" aria-label={`Collections of ${name}`}>
-            <table>
-              <thead>
-                <tr>
-                  <th>Collection</th>
-                  <th class="number">Documents</th>
-                  <th class="number">Bytes</th>
-                </tr>
-              </thead>
-              <tbody>
-                {collections
-                  .filter((collection) => `${name} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))
-                  .map((collection) => (
-                    <tr key={collection.name}>
-                      <td>
-                        <a href={link(['documents', name, collection.name])}>
-                          <Text text={collection.name} />
-                        </a>
-                      </td>
-                      <td class="number">{formatCount(collection.documents)}</td>
-                      <td class="number">{formatBytes(collection.bytes)}</td>
-                    </tr>
-                  ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label={`Collections of ${name}`}
+            rows={collections.filter((collection) => `${name} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))}
+            id={(collection) => collection.name}
+            columns={[
+              {
+                name: 'Collection',
+                cell: (collection) => (
+                  <a href={link(['documents', name, collection.name])}>
+                    <Text text={collection.name} />
+                  </a>
+                ),
+              },
+              { name: 'Documents', kind: 'number', cell: (collection) => formatCount(collection.documents) },
+              { name: 'Size', kind: 'number', cell: (collection) => formatBytes(collection.bytes) },
+            ]}
+          />
         </Card>
       ))}
     </>
@@ -356,6 +348,11 @@ const Pipeline = ({ place }: { place: Place }) => {
   )
 }
 
+const optionsOf = (index: Index): string =>
+  [index.unique && 'unique', index.sparse && 'sparse', index.hidden && 'hidden', index.ready === false && 'being built', index.expire_after_seconds !== undefined && `expires after ${index.expire_after_seconds} s`]
+    .filter((option) => typeof option === 'string')
+    .join(', ')
+
 const Indexes = ({ place }: { place: Place }) => {
   const indexes = useLoaded(`${place.database}\u0000${place.collection}`, (signal) => listIndexes(place, signal), 5_000)
   const action = useAction(indexes.reload)
@@ -364,42 +361,24 @@ const Indexes = ({ place }: { place: Place }) => {
     <div class="stack">
       <ProblemNotice problem={indexes.problem ?? action.problem} />
       <Card title="Indexes">
-        <div class="scroll" tabIndex={0} role="region" aria-label="Indexes">
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Fields</th>
-                <th>Options</th>
-                <th>
-                  <span class="hidden">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {(indexes.data ?? []).map((index) => (
-                <tr key={index.name}>
-                  <td>
-                    <Text text={index.name} />
-                  </td>
-                  <td class="mono">
-                    <Text text={index.fields.join(', ')} />
-                  </td>
-                  <td>
-                    {[index.unique && 'unique', index.sparse && 'sparse', index.hidden && 'hidden', index.ready === false && 'being built', index.expire_after_seconds !== undefined && `expires after ${index.expire_after_seconds} s`]
-                      .filter((option) => typeof option === 'string')
-                      .join(', ')}
-                  </td>
-                  <td>
-                    {writable && index.name !== '_id_' && (
-                      <Confirm label="Drop" question={`The index ${index.name} is dropped. Queries that use it scan the collection.`} disabled={action.busy} run={() => action.run(() => dropIndex(place, index.name))} />
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Indexes"
+          rows={indexes.data ?? []}
+          id={(index) => index.name}
+          columns={[
+            { name: 'Name', cell: (index) => <Text text={index.name} /> },
+            { name: 'Fields', kind: 'mono', cell: (index) => <Text text={index.fields.join(', ')} /> },
+            { name: 'Options', cell: optionsOf },
+            writable && {
+              name: 'Actions',
+              kind: 'actions',
+              cell: (index) =>
+                index.name !== '_id_' && (
+                  <Confirm label="Drop" question={`The index ${index.name} is dropped. Queries that use it scan the collection.`} disabled={action.busy} run={() => action.run(() => dropIndex(place, index.name))} />
+                ),
+            },
+          ]}
+        />
       </Card>
       {writable && (
         <Card title="New index">
@@ -435,32 +414,22 @@ const Shape = ({ place }: { place: Place }) => {
   if (!sample.data) return sample.problem ? <ProblemNotice problem={sample.problem} retry={sample.reload} /> : <Busy />
   return (
     <Card title={`Fields of ${plural(total, 'document')}`}>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Fields">
-        <table>
-          <thead>
-            <tr>
-              <th>Field</th>
-              <th>Types</th>
-              <th class="number">Present</th>
-            </tr>
-          </thead>
-          <tbody>
-            {fields.map((field) => (
-              <tr key={field.path}>
-                <td class="mono">
-                  <Text text={field.path} />
-                </td>
-                <td>
-                  {Object.entries(field.types)
-                    .map(([type, count]) => (count === field.count ? type : `${type} (${formatCount(count)})`))
-                    .join(', ')}
-                </td>
-                <td class="number">{formatShare(field.count, total)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Fields"
+        rows={fields}
+        id={(field) => field.path}
+        columns={[
+          { name: 'Field', kind: 'mono', cell: (field) => <Text text={field.path} /> },
+          {
+            name: 'Types',
+            cell: (field) =>
+              Object.entries(field.types)
+                .map(([type, count]) => (count === field.count ? type : `${type} (${formatCount(count)})`))
+                .join(', '),
+          },
+          { name: 'Present', kind: 'number', cell: (field) => formatShare(field.count, total) },
+        ]}
+      />
     </Card>
   )
 }

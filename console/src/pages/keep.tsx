@@ -22,6 +22,7 @@ import { formatBytes, formatCount } from '../base/format'
 import { link, segments } from '../route'
 import { useAction } from '../ui/action'
 import { Busy, Card, Code, Confirm, Dialog, Empty, Field, ProblemNotice, SeqLink, Tabs, Text, Time } from '../ui/parts'
+import { Table } from '../ui/table'
 
 const text = (form: FormData, name: string): string => {
   const value = form.get(name)
@@ -133,44 +134,31 @@ const Users = () => {
       )}
       {users.data && users.data.length > 0 && (
         <Card title="Users">
-          <div class="scroll" tabIndex={0} role="region" aria-label="Users">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Rights</th>
-                  <th>Created</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {users.data.map((user) => (
-                  <tr key={user.name}>
-                    <td>
-                      <Text text={user.name} />
-                    </td>
-                    <td>
-                      <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} />
-                    </td>
-                    <td>
-                      <Time at={user.created_at} />
-                    </td>
-                    <td class="row">
-                      <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
-                        Grant
-                      </button>
-                      <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
-                        Password
-                      </button>
-                      <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Users"
+            rows={users.data}
+            id={(user) => user.name}
+            columns={[
+              { name: 'Name', cell: (user) => <Text text={user.name} /> },
+              { name: 'Rights', cell: (user) => <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} /> },
+              { name: 'Created', cell: (user) => <Time at={user.created_at} /> },
+              {
+                name: 'Actions',
+                kind: 'actions',
+                cell: (user) => (
+                  <>
+                    <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
+                      Grant
+                    </button>
+                    <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
+                      Password
+                    </button>
+                    <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
+                  </>
+                ),
+              },
+            ]}
+          />
         </Card>
       )}
       <Card title="New user">
@@ -224,40 +212,22 @@ const Tokens = () => {
       )}
       {tokens.data && tokens.data.length > 0 && (
         <Card title="API tokens">
-          <div class="scroll" tabIndex={0} role="region" aria-label="API tokens">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Rights</th>
-                  <th>Created</th>
-                  <th>Expires</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {tokens.data.map((token) => (
-                  <tr key={token.id}>
-                    <td>
-                      <Text text={token.name} />
-                    </td>
-                    <td>
-                      <RoleList roles={token.roles} />
-                    </td>
-                    <td>
-                      <Time at={token.created_at} />
-                    </td>
-                    <td>{token.expires_at === null ? 'never' : <Time at={token.expires_at} />}</td>
-                    <td>
-                      <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="API tokens"
+            rows={tokens.data}
+            id={(token) => token.id}
+            columns={[
+              { name: 'Name', cell: (token) => <Text text={token.name} /> },
+              { name: 'Rights', cell: (token) => <RoleList roles={token.roles} /> },
+              { name: 'Created', cell: (token) => <Time at={token.created_at} /> },
+              { name: 'Expires', cell: (token) => (token.expires_at === null ? 'never' : <Time at={token.expires_at} />) },
+              {
+                name: 'Actions',
+                kind: 'actions',
+                cell: (token) => <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />,
+              },
+            ]}
+          />
         </Card>
       )}
       <Card title="New token">
@@ -356,32 +326,16 @@ const Settings = () => {
       title="Settings in force"
       actions={<input data-search aria-label="Find a setting" placeholder="Find a setting (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
     >
-      <div class="scroll" tabIndex={0} role="region" aria-label="Settings">
-        <table>
-          <thead>
-            <tr>
-              <th>Setting</th>
-              <th>Value</th>
-              <th>From</th>
-            </tr>
-          </thead>
-          <tbody>
-            {settings.data
-              .filter((setting) => setting.name.includes(filter))
-              .map((setting) => (
-                <tr key={setting.name}>
-                  <td class="mono">{setting.name}</td>
-                  <td class="mono">
-                    <Text text={setting.value} />
-                  </td>
-                  <td class={setting.origin === 'default' ? 'soft' : ''}>
-                    <Text text={setting.origin} />
-                  </td>
-                </tr>
-              ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Settings"
+        rows={settings.data.filter((setting) => setting.name.includes(filter))}
+        id={(setting) => setting.name}
+        columns={[
+          { name: 'Setting', kind: 'mono', cell: (setting) => setting.name },
+          { name: 'Value', kind: 'mono', cell: (setting) => <Text text={setting.value} /> },
+          { name: 'From', cell: (setting) => <Text text={setting.origin} />, tone: (setting) => setting.origin === 'default' && 'soft' },
+        ]}
+      />
     </Card>
   )
 }

@@ -12,6 +12,7 @@ import { change, link, parameter, parameters } from '../route'
 import { CodeField } from '../ui/code-field'
 import { LazyChart } from '../ui/lazy-chart'
 import { Busy, Card, Empty, Field, ProblemNotice, serverUrl, Tabs, Text, Time } from '../ui/parts'
+import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 
 /** Rows of a table of results. */
@@ -60,27 +61,22 @@ const spanOf = (): Span => {
 const InstantTable = ({ series }: { series: readonly Series[] }) => {
   const rows = [...series].sort((a, b) => sampleValue(b.value?.[1] ?? '') - sampleValue(a.value?.[1] ?? '')).slice(0, ROWS_MAX)
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Values">
-      <table>
-        <thead>
-          <tr>
-            <th>Series</th>
-            <th class="number">Value</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ metric, value, histogram }) => (
-            <tr key={seriesName(metric)}>
-              <td class="mono">
-                <Text text={seriesName(metric)} max={400} />
-              </td>
-              <td class="number">{value ? <span title={value[1]}>{formatNumber(sampleValue(value[1]))}</span> : <Tree value={(histogram?.[1] ?? null) as Json} />}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+    <>
+      <Table
+        label="Values"
+        rows={rows}
+        id={({ metric }) => seriesName(metric)}
+        columns={[
+          { name: 'Series', kind: 'mono', cell: ({ metric }) => <Text text={seriesName(metric)} max={400} /> },
+          {
+            name: 'Value',
+            kind: 'number',
+            cell: ({ value, histogram }) => (value ? <span title={value[1]}>{formatNumber(sampleValue(value[1]))}</span> : <Tree value={(histogram?.[1] ?? null) as Json} />),
+          },
+        ]}
+      />
       {series.length > ROWS_MAX && <p class="soft">The first {ROWS_MAX} of {formatCount(series.length)} series.</p>}
-    </div>
+    </>
   )
 }
 
@@ -230,21 +226,24 @@ const Counts = ({ title, rows, href }: { title: string; rows: { name: string; va
   const most = Math.max(...(rows ?? []).map((row) => row.value), 1)
   return (
     <Card title={title}>
-      <table>
-        <tbody>
-          {(rows ?? []).map((row) => (
-            <tr key={row.name}>
-              <td class="mono">{href ? <a href={href(row.name)}><Text text={row.name} max={160} /></a> : <Text text={row.name} max={160} />}</td>
-              <td class="number">{formatCount(row.value)}</td>
-              <td style={{ width: '30%' }}>
-                <div class="bar">
-                  <span style={{ width: `${(100 * row.value) / most}%` }} />
-                </div>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        label={title}
+        rows={rows ?? []}
+        id={(row) => row.name}
+        columns={[
+          { name: 'Name', kind: 'mono', cell: (row) => (href ? <a href={href(row.name)}><Text text={row.name} max={160} /></a> : <Text text={row.name} max={160} />) },
+          { name: 'Count', kind: 'number', cell: (row) => formatCount(row.value) },
+          {
+            name: 'Share',
+            kind: 'actions',
+            cell: (row) => (
+              <div class="bar">
+                <span style={{ width: `${(100 * row.value) / most}%` }} />
+              </div>
+            ),
+          },
+        ]}
+      />
     </Card>
   )
 }
@@ -347,38 +346,25 @@ const Targets = () => {
     )
   }
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Targets">
-      <table>
-        <thead>
-          <tr>
-            <th>Job</th>
-            <th>Address</th>
-            <th>Health</th>
-            <th>Last scrape</th>
-            <th class="number">Took</th>
-          </tr>
-        </thead>
-        <tbody>
-          {targets.data.activeTargets.map((target) => (
-            <tr key={target.scrapePool + target.scrapeUrl}>
-              <td>
-                <Text text={target.scrapePool} />
-              </td>
-              <td class="mono">
-                <Text text={target.scrapeUrl} />
-              </td>
-              <td>
-                <span class={`pill ${target.health === 'up' ? 'good' : target.health === 'down' ? 'bad' : ''}`}>{target.health}</span> <Text text={target.lastError} max={200} />
-              </td>
-              <td>
-                <Time at={target.lastScrape} age />
-              </td>
-              <td class="number">{formatDuration(target.lastScrapeDuration)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      label="Targets"
+      rows={targets.data.activeTargets}
+      id={(target) => target.scrapePool + target.scrapeUrl}
+      columns={[
+        { name: 'Job', cell: (target) => <Text text={target.scrapePool} /> },
+        { name: 'Address', kind: 'mono', cell: (target) => <Text text={target.scrapeUrl} /> },
+        {
+          name: 'Health',
+          cell: (target) => (
+            <>
+              <span class={`pill ${target.health === 'up' ? 'good' : target.health === 'down' ? 'bad' : ''}`}>{target.health}</span> <Text text={target.lastError} max={200} />
+            </>
+          ),
+        },
+        { name: 'Last scrape', cell: (target) => <Time at={target.lastScrape} age /> },
+        { name: 'Took', kind: 'number', cell: (target) => formatDuration(target.lastScrapeDuration) },
+      ]}
+    />
   )
 }
 

@@ -14,6 +14,7 @@ import { plural } from '../base/text'
 import { link } from '../route'
 import { Chart } from '../ui/chart'
 import { Busy, Card, Code, Empty, ProblemNotice, serverUrl, Text } from '../ui/parts'
+import { Table } from '../ui/table'
 
 const LIVE_MS = 2_000
 const HISTORY_MS = 15_000
@@ -283,38 +284,23 @@ const Operations = ({ live }: { live: Live }) => {
     .slice(0, 12)
   return (
     <Card title="Operations">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Operations">
-        <table>
-          <thead>
-            <tr>
-              <th>Protocol</th>
-              <th>Operation</th>
-              <th class="number">Now</th>
-              <th class="number">Mean time</th>
-              <th class="number">Since the start</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr key={`${row.protocol} ${row.operation}`}>
-                <td>{row.protocol}</td>
-                <td>
-                  <a
-                    href={promLink(
-                      `histogram_quantile(0.99, sum by (le) (rate(ropewalk_request_seconds_bucket{protocol="${row.protocol}",operation="${row.operation}"}[1m])))`,
-                    )}
-                  >
-                    {row.operation}
-                  </a>
-                </td>
-                <td class="number">{shown(row.rate, formatRate)}</td>
-                <td class="number">{formatDuration(row.mean)}</td>
-                <td class="number">{formatCount(row.count)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Operations"
+        rows={rows}
+        id={(row) => `${row.protocol} ${row.operation}`}
+        columns={[
+          { name: 'Protocol', cell: (row) => row.protocol },
+          {
+            name: 'Operation',
+            cell: ({ protocol, operation }) => (
+              <a href={promLink(`histogram_quantile(0.99, sum by (le) (rate(ropewalk_request_seconds_bucket{protocol="${protocol}",operation="${operation}"}[1m])))`)}>{operation}</a>
+            ),
+          },
+          { name: 'Now', kind: 'number', cell: (row) => shown(row.rate, formatRate) },
+          { name: 'Mean time', kind: 'number', cell: (row) => formatDuration(row.mean) },
+          { name: 'Since the start', kind: 'number', cell: (row) => formatCount(row.count) },
+        ]}
+      />
     </Card>
   )
 }
@@ -328,32 +314,22 @@ const Storage = ({ stats }: { stats: Stats }) => {
         {plural(stats.memtables_frozen, 'memtable')} wait for a flush, {plural(stats.snapshots, 'snapshot')} open.
       </p>
       {rows.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Storage">
-          <table>
-            <thead>
-              <tr>
-                <th>Keyspace</th>
-                <th class="number">Entries</th>
-                <th class="number">On disk</th>
-                <th>Levels: files, bytes</th>
-                <th class="number">Merged for each byte flushed</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((keyspace) => (
-                <tr key={keyspace.name}>
-                  <td>{keyspace.name}</td>
-                  <td class="number">{formatCount(keyspace.entries)}</td>
-                  <td class="number">{formatBytes(keyspace.file_bytes)}</td>
-                  <td>{keyspace.levels.map((level) => `${level.runs}, ${formatBytes(level.bytes)}`).join(' · ')}</td>
-                  <td class="number">
-                    {keyspace.flushed_bytes > 0 ? formatCompact(keyspace.compacted_bytes / keyspace.flushed_bytes) : '–'}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Storage"
+          rows={rows}
+          id={(keyspace) => keyspace.name}
+          columns={[
+            { name: 'Keyspace', cell: (keyspace) => keyspace.name },
+            { name: 'Entries', kind: 'number', cell: (keyspace) => formatCount(keyspace.entries) },
+            { name: 'On disk', kind: 'number', cell: (keyspace) => formatBytes(keyspace.file_bytes) },
+            { name: 'Levels: files, bytes', cell: (keyspace) => keyspace.levels.map((level) => `${level.runs}, ${formatBytes(level.bytes)}`).join(' · ') },
+            {
+              name: 'Merged for each byte flushed',
+              kind: 'number',
+              cell: (keyspace) => (keyspace.flushed_bytes > 0 ? formatCompact(keyspace.compacted_bytes / keyspace.flushed_bytes) : '–'),
+            },
+          ]}
+        />
       )}
     </Card>
   )
@@ -415,37 +391,28 @@ const Consumers = () => {
   if (data.rows.length === 0) return null
   return (
     <Card title="Consumers">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Consumers">
-        <table>
-          <thead>
-            <tr>
-              <th>Store</th>
-              <th>Consumer</th>
-              <th>State</th>
-              <th class="number">Lag</th>
-              <th class="number">Parked</th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.rows.map((row) => (
-              <tr key={`${row.store} ${row.kind} ${row.name}`}>
-                <td>
-                  <Text text={row.store} />
-                </td>
-                <td>
-                  <a href={link(['events', row.store], { tab: row.kind === 'group' ? 'groups' : 'projections' })}>
-                    <Text text={row.name} />
-                  </a>{' '}
-                  <span class="soft">{row.kind}</span>
-                </td>
-                <td class={row.state === 'failed' ? 'bad' : ''}>{row.state}</td>
-                <td class="number">{formatCount(row.lag)}</td>
-                <td class={`number ${row.parked > 0 ? 'warn' : ''}`}>{formatCount(row.parked)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Consumers"
+        rows={data.rows}
+        id={(row) => `${row.store} ${row.kind} ${row.name}`}
+        columns={[
+          { name: 'Store', cell: (row) => <Text text={row.store} /> },
+          {
+            name: 'Consumer',
+            cell: (row) => (
+              <>
+                <a href={link(['events', row.store], { tab: row.kind === 'group' ? 'groups' : 'projections' })}>
+                  <Text text={row.name} />
+                </a>{' '}
+                <span class="soft">{row.kind}</span>
+              </>
+            ),
+          },
+          { name: 'State', cell: (row) => row.state, tone: (row) => row.state === 'failed' && 'bad' },
+          { name: 'Lag', kind: 'number', cell: (row) => formatCount(row.lag) },
+          { name: 'Parked', kind: 'number', cell: (row) => formatCount(row.parked), tone: (row) => row.parked > 0 && 'warn' },
+        ]}
+      />
     </Card>
   )
 }
