@@ -7,7 +7,7 @@ import { rolesOf } from '../src/api/keep'
 import { onGrid, parseDuration, sampleValue, seriesName, stepFor } from '../src/api/prom'
 import { follow } from '../src/api/resource'
 import { authorization, hasRight, loadSession, may, session, signIn } from '../src/api/session'
-import { cellText, loadTables, quoted, tableName } from '../src/api/sql'
+import { cellText, identifiers, loadTables, quoted, tableName } from '../src/api/sql'
 import { ExactNumber } from '../src/base/json'
 
 type Handler = (url: string, init: RequestInit) => Response | Promise<Response>
@@ -162,6 +162,7 @@ describe('sql', () => {
   it('shows values as text, NULL apart', () => {
     expect([null, undefined, 1, true, 'x', { a: [1] }, new ExactNumber('1.50')].map(cellText)).toEqual([null, null, '1', 'true', 'x', '{"a":[1]}', '1.50'])
     expect([quoted('a_1'), quoted('A"b')]).toEqual(['a_1', '"A""b"'])
+    expect([identifiers('shop.orders'), identifiers('"default"."a"".b"')]).toEqual([['shop', 'orders'], ['default', 'a".b']])
   })
 
   it('reads tables from the catalog', async () => {

@@ -2,6 +2,7 @@
 import type { Json } from '../base/json'
 import type { StoredEvent } from './events'
 import { json, query } from './client'
+import { bytesText } from '../base/text'
 
 interface Append {
   store: string
@@ -49,7 +50,7 @@ export interface Commit {
   truncated: boolean
 }
 
-export const changesUrl = (parameters: { from?: number; last?: number; limit?: number; follow?: boolean }): string =>
+export const changesUrl = (parameters: { from?: number; since?: string; last?: number; limit?: number; follow?: boolean }): string =>
   `/v1/changes${query(parameters)}`
 
 export const getCommit = async (seq: number, signal?: AbortSignal): Promise<Commit> => json(`/v1/commits/${seq}`, { signal })
@@ -66,13 +67,23 @@ export const modelsOf = (commit: FeedCommit): string[] => {
 /** The words of a commit that a search looks at. */
 export const wordsOf = (commit: FeedCommit): string => {
   const events = commit.appends.flatMap(({ store, events }) => [store, ...events.flatMap((event) => [event.type, ...event.tags])])
-  return [String(commit.seq), ...events, ...modelsOf(commit)].join('\n').toLowerCase()
+  return [String(commit.seq), ...events, ...modelsOf(commit), ...commit.writes.map((write) => bytesText(write.key_base64))].join('\n').toLowerCase()
 }
+
+/** Every commit, apart from those that wrote only samples: a server that stores its own metrics makes many of them. */
+export const BUT_SAMPLES = '-samples'
 
 export interface Filter {
   text: string
+  /** Name of a model, `BUT_SAMPLES`, or empty for all. */
   model: string
 }
 
+const hasModel = (commit: FeedCommit, model: string): boolean => {
+  if (model === '') return true
+  const models = modelsOf(commit)
+  return model === BUT_SAMPLES ? models.some((other) => other !== 'time series') : models.includes(model)
+}
+
 export const matches = (commit: FeedCommit, { text, model }: Filter): boolean =>
-  (model === '' || modelsOf(commit).includes(model)) && (text === '' || wordsOf(commit).includes(text.toLowerCase()))
+  hasModel(commit, model) && (text === '' || wordsOf(commit).includes(text.toLowerCase()))

@@ -27,7 +27,8 @@ export const cellText = (value: Json | undefined): string | null => {
   return String(value)
 }
 
-const NUMBERS = new Set(['smallint', 'integer', 'bigint', 'real', 'double precision', 'numeric'])
+/** Types of SQL, and of documents. */
+const NUMBERS = new Set(['smallint', 'integer', 'bigint', 'real', 'double precision', 'numeric', 'number', 'int', 'long', 'double', 'decimal'])
 
 export const isNumeric = (type: string): boolean => NUMBERS.has(type) || type.startsWith('numeric')
 
@@ -58,6 +59,10 @@ export const loadTables = async (signal?: AbortSignal): Promise<TableInfo[]> => 
 
 /** An identifier in a statement: quoted unless it is plain. */
 export const quoted = (name: string): string => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
+
+/** The names of `schema."na.me"`. */
+export const identifiers = (text: string): string[] =>
+  [...text.matchAll(/"((?:[^"]|"")*)"|[^.]+/g)].map(([whole, inner]) => inner?.replaceAll('""', '"') ?? whole)
 
 export const tableName = (table: TableInfo): string =>
   table.schema === 'public' ? quoted(table.name) : `${quoted(table.schema)}.${quoted(table.name)}`

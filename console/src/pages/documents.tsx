@@ -23,8 +23,9 @@ import type { Find, Index, Place } from '../api/documents'
 import { follow, useLoaded } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
-import { explainTree, shapeOf } from '../base/document-shape'
+import { columnsOf, explainTree, shapeOf } from '../base/document-shape'
 import type { ExplainNode } from '../base/document-shape'
+import { shellQuoted } from '../base/event-query'
 import { formatBytes, formatCount, formatShare } from '../base/format'
 import { formatJson, member, parseJson, prettyExact } from '../base/json'
 import type { Json } from '../base/json'
@@ -32,7 +33,8 @@ import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
-import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, serverUrl, Tabs, Text } from '../ui/parts'
+import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, Segments, serverUrl, Tabs, Text } from '../ui/parts'
+import { Grid } from '../ui/grid'
 import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 
@@ -42,7 +44,8 @@ const CHANGES_MAX = 500
 /** Results of a stage that are shown. */
 const PREVIEW = 3
 
-const INSERT = `curl -s ${serverUrl()}/v1/databases/shop/collections/people/documents -H 'Content-Type: application/json' -d '{
+const insertCommand = ({ database, collection }: Place): string =>
+  `curl -s ${shellQuoted(`${serverUrl()}/v1/databases/${encodeURIComponent(database)}/collections/${encodeURIComponent(collection)}/documents`)} -H 'Content-Type: application/json' -d '{
   "documents": [{"_id": "ann", "age": 41, "city": "Oslo"}]
 }'`
 
@@ -55,7 +58,7 @@ const Databases = () => {
   if (!all.data) return all.problem ? <ProblemNotice problem={all.problem} retry={all.reload} /> : <Busy />
   if (all.data.every(({ collections }) => collections.length === 0)) {
     return (
-      <Empty title="No documents yet" command={INSERT}>
+      <Empty title="No documents yet" command={insertCommand({ database: 'shop', collection: 'people' })}>
         <p>This stores the first one, and creates its database and collection. MongoDB's drivers work, too.</p>
       </Empty>
     )
@@ -65,27 +68,28 @@ const Databases = () => {
       <div>
         <input data-search aria-label="Find a collection" placeholder="Find a collection (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
       </div>
-      {all.data.map(({ name, collections }) => (
-        <Card key={name} title={<Text text={name} />}>
-          <Table
-            label={`Collections of ${name}`}
-            rows={collections.filter((collection) => `${name} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))}
-            id={(collection) => collection.name}
-            columns={[
-              {
-                name: 'Collection',
-                cell: (collection) => (
-                  <a href={link(['documents', name, collection.name])}>
-                    <Text text={collection.name} />
-                  </a>
-                ),
-              },
-              { name: 'Documents', kind: 'number', cell: (collection) => formatCount(collection.documents) },
-              { name: 'Size', kind: 'number', cell: (collection) => formatBytes(collection.bytes) },
-            ]}
-          />
-        </Card>
-      ))}
+      <Card>
+        <Table
+          label="Collections"
+          rows={all.data
+            .flatMap(({ name, collections }) => collections.map((collection) => ({ ...collection, database: name })))
+            .filter((collection) => `${collection.database} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))}
+          id={(collection) => `${collection.database}\u0000${collection.name}`}
+          columns={[
+            { name: 'Database', cell: (collection) => <Text text={collection.database} /> },
+            {
+              name: 'Collection',
+              cell: (collection) => (
+                <a href={link(['documents', collection.database, collection.name])}>
+                  <Text text={collection.name} />
+                </a>
+              ),
+            },
+            { name: 'Documents', kind: 'number', cell: (collection) => formatCount(collection.documents) },
+            { name: 'Size', kind: 'number', cell: (collection) => formatBytes(collection.bytes) },
+          ]}
+        />
+      </Card>
     </>
   )
 }
@@ -205,23 +209,27 @@ const Browse = ({ place }: { place: Place }) => {
     )
   }
   const documents = page.data ?? []
+  const as = parameter('as') === 'tree' ? 'tree' : 'table'
+  const grid = useMemo(() => columnsOf(documents), [page.data])
+  const edit = (document: Json | undefined) => {
+    const id = member(document, '_id')
+    if (id !== undefined) setEdited({ id })
+  }
   return (
     <div class="stack">
       <Card>
-        <div class="halves">
+        <div class="find">
           <div class="field">
-            <span class="soft small">Filter, such as {'{"age": {"$gte": 18}}'}</span>
-            <CodeField language="json" hints={names} value={filter} change={setFilter} run={run} label="Filter" hint="{}" />
+            <span class="soft small">Filter</span>
+            <CodeField language="json" hints={names} value={filter} change={setFilter} run={run} label="Filter" hint='{"age": {"$gte": 18}}' />
           </div>
-          <div class="halves">
-            <div class="field">
-              <span class="soft small">Sort</span>
-              <CodeField language="json" hints={names} value={sort} change={setSort} run={run} label="Sort" hint='{"age": -1}' />
-            </div>
-            <div class="field">
-              <span class="soft small">Projection</span>
-              <CodeField language="json" hints={names} value={projection} change={setProjection} run={run} label="Projection" hint='{"name": 1}' />
-            </div>
+          <div class="field">
+            <span class="soft small">Sort</span>
+            <CodeField language="json" hints={names} value={sort} change={setSort} run={run} label="Sort" hint='{"age": -1}' />
+          </div>
+          <div class="field">
+            <span class="soft small">Projection</span>
+            <CodeField language="json" hints={names} value={projection} change={setProjection} run={run} label="Projection" hint='{"name": 1}' />
           </div>
         </div>
         <div class="row">
@@ -230,14 +238,26 @@ const Browse = ({ place }: { place: Place }) => {
           </button>
           <button onClick={explain}>Explain</button>
           {may('append', place.database) && <button onClick={() => setEdited({ id: undefined })}>New document</button>}
-          <span class="soft">{count.data === undefined ? '' : `${plural(count.data, 'document')} match`}</span>
+          <span class="soft grow nowrap">{count.data === undefined ? '' : plural(count.data, 'document')}</span>
+          <Segments
+            label="Form of the documents"
+            options={[
+              ['table', 'Table'],
+              ['tree', 'Tree'],
+            ]}
+            current={as}
+            choose={(form) => change({ as: form === 'table' ? undefined : form }, true)}
+          />
         </div>
         <ProblemNotice problem={page.problem ?? plan?.problem} />
         {plan?.plan !== undefined && <Explained plan={plan.plan} />}
       </Card>
       {!page.data && !page.problem && <Busy />}
-      {page.data?.length === 0 && <Empty title="No document matches" />}
-      {documents.map((document, index) => {
+      {page.data?.length === 0 && (
+        <Empty title={find.filter.trim() === '' ? 'No documents yet' : 'No document matches'} {...(find.filter.trim() === '' && { command: insertCommand(place) })} />
+      )}
+      {as === 'table' && documents.length > 0 && <Grid label="Documents" columns={grid.columns} rows={grid.rows} pick={(index) => edit(documents[index])} />}
+      {(as === 'tree' ? documents : []).map((document, index) => {
         const id = member(document, '_id')
         return (
           <Card
@@ -256,6 +276,11 @@ const Browse = ({ place }: { place: Place }) => {
         )
       })}
       <div class="row">
+        {(find.skip > 0 || documents.length === PAGE) && (
+          <span class="soft">
+            {formatCount(find.skip + 1)} to {formatCount(find.skip + documents.length)}
+          </span>
+        )}
         {find.skip > 0 && <button onClick={() => change({ skip: find.skip > PAGE ? find.skip - PAGE : undefined })}>Previous {PAGE}</button>}
         {documents.length === PAGE && <button onClick={() => change({ skip: find.skip + PAGE })}>Next {PAGE}</button>}
       </div>
@@ -381,7 +406,7 @@ const Indexes = ({ place }: { place: Place }) => {
         />
       </Card>
       {writable && (
-        <Card title="New index">
+        <Card title="New index" narrow>
           <form
             class="row end"
             onSubmit={(event) => {
@@ -468,7 +493,7 @@ const Changes = ({ place }: { place: Place }) => {
   return (
     <div class="stack">
       <p class="soft" role="status">
-        {stream.state === 'live' ? 'Live: changes of this collection appear here.' : stream.state}
+        <span class={`pill ${stream.state === 'live' ? 'good' : ''}`}>{stream.state}</span> {plural(events.length, 'change')} since this page was opened, newest first
       </p>
       <ProblemNotice problem={stream.problem} />
       {events.length === 0 && stream.state === 'live' && (

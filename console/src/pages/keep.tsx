@@ -31,7 +31,7 @@ const text = (form: FormData, name: string): string => {
 
 const RoleFields = () => (
   <div class="row end">
-    <Field label="Store or database; * for all" name="store" defaultValue="*" size={14} />
+    <Field label="On the store or database; * for all" name="store" defaultValue="*" />
     {(['read', 'append', 'admin'] as const).map((right) => (
       <label class="check" key={right}>
         <input type="checkbox" name="right" value={right} defaultChecked={right === 'read'} /> {right}
@@ -161,7 +161,7 @@ const Users = () => {
           />
         </Card>
       )}
-      <Card title="New user">
+      <Card title="New user" narrow>
         <form
           key={turn}
           class="stack"
@@ -230,7 +230,7 @@ const Tokens = () => {
           />
         </Card>
       )}
-      <Card title="New token">
+      <Card title="New token" narrow>
         <form
           class="stack"
           onSubmit={(event) => {
@@ -266,7 +266,7 @@ const Backups = () => {
   const action = useAction(listed.reload)
   return (
     <div class="stack">
-      <Card title="Make a backup">
+      <Card title="Make a backup" narrow>
         <p class="soft">A copy of the whole database at one commit, while it is in use. Sorted files are shared by hard links.</p>
         <form
           class="row end"
@@ -301,7 +301,7 @@ const Backups = () => {
         ))}
       </Card>
       {listed.data && listed.data.length > 0 && (
-        <Card title="Backups">
+        <Card title="Backups" narrow>
           <ul class="list mono small">
             {listed.data.map((name) => (
               <li key={name}>{name}</li>
@@ -309,7 +309,7 @@ const Backups = () => {
           </ul>
         </Card>
       )}
-      <Card title="Check and restore">
+      <Card title="Check and restore" narrow>
         <p class="soft">A backup is a database directory. These commands check it, and serve it:</p>
         <Code text={`ropewalk verify BACKUPS/${made[0]?.name ?? listed.data?.[0] ?? 'NAME'}\nropewalk serve BACKUPS/${made[0]?.name ?? listed.data?.[0] ?? 'NAME'}`} />
       </Card>
@@ -345,7 +345,7 @@ const Me = () => {
   const caller = session.value
   if (!caller) return null
   return (
-    <Card title="You">
+    <Card title="You" narrow>
       <dl class="facts">
         <dt>Caller</dt>
         <dd>

@@ -4,8 +4,8 @@ import type { ComponentChildren } from 'preact'
 export interface Column<T> {
   name: string
   cell: (row: T) => ComponentChildren
-  /** Numbers are aligned to the right; the name of a column of buttons is for screen readers only. */
-  kind?: 'number' | 'mono' | 'actions'
+  /** Numbers are aligned to the right; the name of a column of buttons or bars is for screen readers only. */
+  kind?: 'number' | 'mono' | 'actions' | 'share'
   /** A further class of a cell, such as `bad`. */
   tone?: (row: T) => string | false
 }
@@ -32,7 +32,7 @@ export const Table = <T,>({
           <tr>
             {shown.map(({ name, kind }) => (
               <th key={name} scope="col" class={kind}>
-                {kind === 'actions' ? <span class="hidden">{name}</span> : name}
+                {kind === 'actions' || kind === 'share' ? <span class="hidden">{name}</span> : name}
               </th>
             ))}
           </tr>
