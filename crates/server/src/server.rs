@@ -455,7 +455,8 @@ impl Running {
             command_time: settings.command_time.0,
         };
         let mongo = Mongo::new(self.service.clone(), settings);
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
+        let open = self.service.metrics().connections_of("mongo");
+        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
         self.accepting
             .spawn(MongoPort { listener, tls, mongo, room, places, lanes: self.lanes.clone() }.serve());
@@ -466,7 +467,8 @@ impl Running {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
         let listener = Listener::tcp(address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
+        let open = self.service.metrics().connections_of("postgres");
+        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
         self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
         self.accepting
             .spawn(PostgresPort { listener, tls, postgres, room, places, lanes: self.lanes.clone() }.serve());
@@ -503,9 +505,10 @@ impl Running {
     ) -> io::Result<()> {
         self.reached(name, &listener, tls.is_some())?;
         let room = self.room.clone();
+        let open = self.service.metrics().connections_of(name);
         let places = match &listener {
-            Listener::Local(_) => room.local_places(),
-            _ => room.places(),
+            Listener::Local(_) => room.local_places(open),
+            _ => room.places(open),
         };
         let memory = self.service.request_memory().clone();
         let stop = self.service.stop().clone();

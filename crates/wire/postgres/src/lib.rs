@@ -15,6 +15,7 @@
 #![deny(missing_docs)]
 
 mod backends;
+mod cancellable;
 mod channel;
 mod connection;
 mod copy;
@@ -44,6 +45,7 @@ use tokio_rustls::TlsAcceptor;
 pub use rights::{http_operations, operations};
 
 use crate::backends::Backends;
+use crate::cancellable::Cancellable;
 use crate::notifications::Hub;
 
 /// Settings of a [`Postgres`].
@@ -80,6 +82,7 @@ struct Shared {
     settings: PostgresSettings,
     backends: Backends,
     hub: Hub,
+    cancellable: Cancellable,
     /// Permits of statements that are not brief.
     turns: Semaphore,
 }
@@ -93,6 +96,7 @@ impl Postgres {
             turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
             backends: Backends::default(),
             hub: Hub::default(),
+            cancellable: Cancellable::default(),
             service,
             settings,
         }))
