@@ -32,17 +32,6 @@ test('keys lead from page to page', async ({ page }) => {
   await expect(page.getByLabel('Find a store')).toBeFocused()
 })
 
-test('find who placed an order, and what its commit did in all models', async ({ page }) => {
-  await page.goto(`${server.url}/ui/events/shop`)
-  await page.getByLabel('add a tag').fill('order:o1')
-  await page.keyboard.press('Enter')
-  await expect(page.getByText('1 event match')).toBeVisible()
-  await page.locator('.virtual .line').first().click()
-  await page.getByTitle('This commit in every model').click()
-  await expect(page).toHaveURL(/commits\?seq=/)
-  for (const part of ['Events', 'Documents', 'Rows', 'Series with samples']) await expect(page.getByRole('heading', { name: new RegExp(`^${part}`) })).toBeVisible()
-})
-
 test('a commit shows its row before and after', async ({ page }) => {
   const seq = await server.order('o1', 77)
   await page.goto(`${server.url}/ui/commits?seq=${seq}`)
@@ -75,6 +64,35 @@ test('a statement is run, plotted, explained, and rejected in the words of the s
   await expect(page.getByRole('alert')).toContainText('42703')
 })
 
+test('keys that are pressed fast all reach the editor, and completion opens', async ({ page }) => {
+  await page.goto(`${server.url}/ui/sql`)
+  await editor(page, 'SQL').click()
+  const text = 'SELECT sku, n FROM stock WHERE n > 1 AND sku LIKE 1 -- 0123456789 abcdefghijklmnopqrstuvwxyz'
+  await page.keyboard.type(text)
+  await expect(editor(page, 'SQL')).toContainText(text)
+  await page.keyboard.press('Control+A')
+  await page.keyboard.type('SELECT * FROM sto')
+  await expect(page.getByRole('option', { name: /stock/ })).toBeVisible()
+})
+
+test('a statement is cancelled on the server', async ({ page }) => {
+  await page.goto(`${server.url}/ui/sql?sql=${encodeURIComponent('SELECT pg_sleep(50)')}`)
+  await page.getByRole('button', { name: /^Run/ }).click()
+  await page.getByRole('button', { name: 'Cancel' }).click()
+  await expect(page.getByRole('alert')).toContainText('canceling statement due to user request')
+})
+
+test('commits are listed from a time on', async ({ page }) => {
+  const first = await server.order('o9', 1)
+  const { recorded_at } = (await (await server.request('GET', `/v1/commits/${first}`)).json()) as { recorded_at: string }
+  await server.order('o9', 2)
+  await page.goto(`${server.url}/ui/commits?since=${encodeURIComponent(recorded_at)}`)
+  await expect(page.getByText(/commits since/)).toBeVisible()
+  await expect(page.locator('.virtual .line').last()).toContainText(first.toLocaleString('en'))
+  await page.getByRole('button', { name: 'Newest' }).click()
+  await expect(page.getByText('live', { exact: true })).toBeVisible()
+})
+
 test('a million rows are scrolled', async ({ page }) => {
   test.setTimeout(120_000)
   await page.goto(`${server.url}/ui/sql?sql=${encodeURIComponent('SELECT n FROM generate_series(1, 1000000) AS t (n)')}`)
@@ -97,44 +115,11 @@ test('a document that another client changed is not overwritten', async ({ page 
   await expect(page.getByText('Another client has changed the document')).toBeVisible()
 })
 
-test('an index changes the plan', async ({ page }) => {
-  await page.goto(`${server.url}/ui/documents/default/orders?filter=${encodeURIComponent('{"n": 2}')}`)
-  await page.getByRole('button', { name: 'Explain' }).click()
-  await expect(page.getByText('COLLSCAN').first()).toBeVisible()
-  await page.goto(`${server.url}/ui/documents/default/orders?tab=indexes`)
-  await page.getByLabel(/Fields/).fill('n')
-  await page.getByRole('button', { name: 'Create' }).click()
-  await expect(page.getByRole('cell', { name: 'n_1' })).toBeVisible()
-  await page.goto(`${server.url}/ui/documents/default/orders?filter=${encodeURIComponent('{"n": 2}')}`)
-  await page.getByRole('button', { name: 'Explain' }).click()
-  await expect(page.getByText('IXSCAN').first()).toBeVisible()
-})
-
-test('parked events are replayed', async ({ page }) => {
-  await server.request('PUT', '/v1/stores/shop/groups/mailers', { tries: 1 })
-  const taken = (await (await server.request('POST', '/v1/stores/shop/groups/mailers/take', { max: 1 })).json()) as { lease: number }
-  await server.request('POST', '/v1/stores/shop/groups/mailers/park', { lease: taken.lease, reason: 'no <b>address</b>' })
-  await page.goto(`${server.url}/ui/events/shop?tab=groups`)
-  await page.getByRole('button', { name: /Look at/ }).click()
-  await expect(page.getByText('no <b>address</b>')).toBeVisible()
-  await page.getByRole('button', { name: 'Replay all' }).click()
-  await expect(page.getByText('0 parked')).toBeVisible()
-})
-
 test('a metric is drawn and listed', async ({ page }) => {
   await page.goto(`${server.url}/ui/metrics?q=ropewalk_commits_total&range=5m`)
   await expect(page.locator('.u-over')).toBeVisible({ timeout: 20_000 })
   await page.getByRole('button', { name: 'Table' }).click()
   await expect(page.getByRole('region', { name: 'Values' })).toContainText('ropewalk_commits_total')
-})
-
-test('a backup is made and listed', async ({ page }) => {
-  await page.goto(`${server.url}/ui/keep/backups`)
-  await page.getByLabel(/Name/).fill('nightly')
-  await page.getByRole('button', { name: 'Make a backup' }).click()
-  await expect(page.getByText('Last commit')).toBeVisible()
-  await page.reload()
-  await expect(page.getByRole('listitem').filter({ hasText: 'nightly' })).toBeVisible()
 })
 
 test('a server that goes away and comes back is noticed', async ({ page }) => {

@@ -19,7 +19,7 @@ const serveDist = async (context: BrowserContext, dist: string): Promise<void> =
     const path = new URL(route.request().url()).pathname.slice('/ui/'.length)
     const file = path.startsWith('assets/') ? path : 'index.html'
     const compressed = join(dist, `${file}.gz`)
-    if (!existsSync(compressed)) return route.fulfill({ status: 404 })
+    if (!existsSync(compressed)) return route.continue()
     return route.fulfill({
       body: gunzipSync(readFileSync(compressed)),
       contentType: TYPES[file.split('.').at(-1) ?? ''] ?? '',

@@ -202,11 +202,11 @@ const Frame = () => {
       <a class="hidden skip" href="#main">
         Skip to the page
       </a>
-      <a class="brand" href={link(['now'])}>
-        <Logo /> Ropewalk
-      </a>
       <Top showKeys={() => setKeys(true)} />
       <nav class="nav" aria-label="Pages">
+        <a class="brand" href={link(['now'])}>
+          <Logo /> Ropewalk
+        </a>
         <ul>
           {PAGES.map((page) => (
             <li key={page.id}>

@@ -71,6 +71,7 @@ const RESPONSES: [string, unknown][] = [
   ['/metrics', METRICS],
   ['/ready', { status: 'ready' }],
   ['/v1/stats/live', `${JSON.stringify(STATS)}\n`],
+  ['/v1/stats', STATS],
   ['/v1/changes', `${JSON.stringify(FEED)}\n`],
   ['/v1/commits/', COMMIT],
   ['/v1/stores/s/events:query', { head: 7, events: [EVENT] }],
@@ -112,6 +113,9 @@ const respond = (url: string) => {
   return Promise.resolve(new Response(typeof body === 'string' ? body : JSON.stringify(body), { status: found ? 200 : 404 }))
 }
 
+/** Only to end a hang: other programs may use the processors. */
+const PATIENCE = { timeout: 20_000 }
+
 let place: HTMLDivElement
 const errors: unknown[] = []
 const note = (event: Event) => errors.push(event)
@@ -125,7 +129,7 @@ const open = async (url: string) => {
   await vi.waitFor(async () => {
     await settle()
     expect(place.querySelector('main h1'), url).not.toBeNull()
-  })
+  }, PATIENCE)
   await settle(80)
 }
 
@@ -190,7 +194,7 @@ describe('pages', () => {
       await vi.waitFor(async () => {
         await settle()
         expect(place.textContent).toMatch(text)
-      })
+      }, PATIENCE)
       expect(place.querySelectorAll('img, script')).toHaveLength(0)
       expect([errors, unknown]).toEqual([[], []])
     })
@@ -205,7 +209,7 @@ describe('pages', () => {
     await vi.waitFor(async () => {
       await settle()
       expect(place.textContent).toContain('2 rows, 2 columns')
-    })
+    }, PATIENCE)
     expect(place.textContent).toContain('5 rows')
     expect(place.textContent).toContain('CREATE TABLE')
     expect(place.querySelectorAll('img, script')).toHaveLength(0)

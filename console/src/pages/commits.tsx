@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 
 import { problemOf, send } from '../api/client'
 import type { Problem } from '../api/client'
-import { BUT_SAMPLES, changesUrl, getCommit, matches, modelsOf } from '../api/commits'
+import { BUT_SAMPLES, changesUrl, getCommit, keyspaceNames, matches, modelOfKeyspace, modelsOf } from '../api/commits'
 import type { Commit, FeedCommit, RowChange } from '../api/commits'
 import { seriesName } from '../api/prom'
 import { follow, useLoaded } from '../api/resource'
@@ -103,11 +103,16 @@ const summary = (commit: FeedCommit): string =>
     ),
   ].join(' · ')
 
-/** Bytes of a part, or how many keys. */
-const sizeOf = (commit: FeedCommit, model: string): string => {
+/** How many keys of a model were written, or the bytes of its part. */
+const sizeOf = (commit: FeedCommit, model: string, names: readonly string[]): string => {
+  const keys = commit.writes.filter(({ keyspace }) => modelOfKeyspace(names, keyspace) === model).length
   const other = commit.others?.find((part) => part.model === model)
-  return other ? formatBytes(other.bytes) : model === 'keys' ? formatCount(commit.writes.length) : ''
+  return keys > 0 ? plural(keys, 'key') : other ? formatBytes(other.bytes) : ''
 }
+
+/** Names of the keyspaces; numbers are shown until they are known. */
+const useNames = (): readonly string[] => useLoaded('keyspaces', keyspaceNames).data ?? NO_NAMES
+const NO_NAMES: readonly string[] = []
 
 const TITLES: Record<string, string> = { Events: 'events', Documents: 'documents', Rows: 'tables', Samples: 'time series', Keys: 'keys' }
 
@@ -192,6 +197,7 @@ const DocumentChange = ({ event, before }: { event: Json; before: Json }) => {
 const One = ({ seq }: { seq: number }) => {
   const commit = useLoaded<Commit>(String(seq), (signal) => getCommit(seq, signal))
   const { data } = commit
+  const names = useNames()
   return (
     <div class="stack">
       <div class="row between">
@@ -255,7 +261,7 @@ const One = ({ seq }: { seq: number }) => {
             </Part>
             <Part title="Samples" count={data.samples.length}>
               <Table
-                label="Samples"
+                label="Series with samples"
                 rows={data.samples}
                 id={(series) => `${series.store} ${seriesName(series.labels)}`}
                 columns={[
@@ -281,7 +287,7 @@ const One = ({ seq }: { seq: number }) => {
               {data.writes.slice(0, 200).map((write, index) => (
                 <div class="mono small" key={index}>
                   <span class="soft">
-                    keyspace {write.keyspace}, {write.change.replace('_', ' ')}
+                    {names[write.keyspace] ?? `keyspace ${write.keyspace}`}, {write.change.replace('_', ' ')}
                   </span>{' '}
                   <Text text={bytesText(write.key_base64)} max={240} />
                 </div>
@@ -300,8 +306,9 @@ const Timeline = () => {
   const since = parameter('since')
   const isLive = parameter('live', '1') === '1' && since === ''
   const feed = useFeed(isLive, since)
+  const names = useNames()
   const filter = { text: parameter('find'), model: parameter('model') }
-  const shown = useMemo(() => feed.commits.filter((commit) => matches(commit, filter)), [feed.commits, filter.text, filter.model])
+  const shown = useMemo(() => feed.commits.filter((commit) => matches(commit, filter, names)), [feed.commits, filter.text, filter.model, names])
   return (
     <div class="stack">
       <div class="row end">
@@ -382,10 +389,10 @@ const Timeline = () => {
               <span class="number mono">{formatCount(commit.seq)}</span>
               <Time at={commit.recorded_at} />
               <span class="row parts">
-                {modelsOf(commit).map((model) => (
+                {modelsOf(commit, names).map((model) => (
                   <span class="row" key={model}>
                     <Model name={model} />
-                    <span class="soft">{sizeOf(commit, model)}</span>
+                    <span class="soft">{sizeOf(commit, model, names)}</span>
                   </span>
                 ))}
                 <span class="cut">

@@ -33,7 +33,7 @@ import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
-import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, Segments, serverUrl, Tabs, Text } from '../ui/parts'
+import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, Segments, serverUrl, Tabs, Text, Title } from '../ui/parts'
 import { Grid } from '../ui/grid'
 import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
@@ -530,9 +530,9 @@ const CollectionPage = ({ place }: { place: Place }) => {
   ] as const
   return (
     <>
-      <h1>
-        <a href={link(['documents'])}>Documents</a> / <Text text={place.database} /> / <Text text={place.collection} />
-      </h1>
+      <Title above={[['Documents', link(['documents'])]]}>
+        <Text text={place.database} /> / <Text text={place.collection} />
+      </Title>
       <Tabs label="Parts of the collection" tabs={tabs} current={tab} />
       {tab === 'pipeline' ? (
         <Pipeline place={place} />

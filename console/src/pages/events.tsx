@@ -15,7 +15,7 @@ import { formatJson, parseJson } from '../base/json'
 import { oneLine, plural } from '../base/text'
 import { change, go, link, parameter } from '../route'
 import { useAction } from '../ui/action'
-import { Busy, Card, Code, Confirm, Empty, Field, objectName, ProblemNotice, SeqLink, serverUrl, Tabs, Text, Time } from '../ui/parts'
+import { Busy, Card, Code, Confirm, Empty, Field, objectName, ProblemNotice, SeqLink, serverUrl, Tabs, Text, Time, Title } from '../ui/parts'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
 import { Groups, Projections } from './consumers'
@@ -430,9 +430,9 @@ const StorePage = ({ store }: { store: string }) => {
   return (
     <>
       <div class="row between">
-        <h1>
-          <a href={link(['events'])}>Events</a> / <Text text={store} />
-        </h1>
+        <Title above={[['Events', link(['events'])]]}>
+          <Text text={store} />
+        </Title>
         {may('admin', store) && (
           <Confirm
             label="Delete the store"

@@ -312,7 +312,7 @@ const Rules = () => {
                 <Text text={rule.name} /> <span class={`pill ${rule.state === 'firing' || rule.health === 'err' ? 'bad' : rule.state === 'pending' ? 'warn' : rule.state === 'inactive' ? '' : 'good'}`}>{rule.state ?? rule.health}</span>
               </summary>
               <p>
-                <a class="mono" href={link(['metrics'], { q: rule.query })}>
+                <a class="mono target" href={link(['metrics'], { q: rule.query })}>
                   <Text text={rule.query} />
                 </a>
               </p>

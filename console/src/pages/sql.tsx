@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { isAbort, problemOf } from '../api/client'
 import type { Problem } from '../api/client'
 import { useLoaded } from '../api/resource'
-import { cellText, isNumeric, isTime, loadTables, quoted, runSql, tableName } from '../api/sql'
+import { cancelSql, cellText, isNumeric, isTime, loadTables, quoted, runSql, statementId, tableName } from '../api/sql'
 import type { SqlResult, TableInfo } from '../api/sql'
 import { csv } from '../base/csv'
 import { formatDuration, formatShare } from '../base/format'
@@ -237,6 +237,7 @@ export const Sql = () => {
   const [running, setRunning] = useState(false)
   const [history, setHistory] = useState(() => readHistory(stored(HISTORY_KEY)))
   const abort = useRef<AbortController | undefined>(undefined)
+  const id = useRef('')
   const tables = useLoaded('tables', loadTables)
   const hints = useMemo(() => {
     const named = (tables.data ?? []).map((table) => [
@@ -250,12 +251,13 @@ export const Sql = () => {
     abort.current?.abort()
     const mine = new AbortController()
     abort.current = mine
+    id.current = statementId()
     setRunning(true)
     setProblem(undefined)
     change({ sql: text.length <= URL_CHARS_MAX ? text : undefined }, true)
     const begun = performance.now()
     try {
-      const results = await runSql(statement, undefined, mine.signal)
+      const results = await runSql(statement, mine.signal, id.current)
       setRan({ statement, results, seconds: (performance.now() - begun) / 1000 })
       setHistory(remember(statement))
       if (/\b(create|drop|alter)\b/i.test(statement)) tables.reload()
@@ -313,11 +315,16 @@ export const Sql = () => {
             <button onClick={() => void run(`EXPLAIN ${text}`)}>Explain</button>
             <button onClick={() => void run(`EXPLAIN ANALYZE ${text}`)}>Explain analyze</button>
             {running && (
-              <button onClick={() => {
-                abort.current?.abort()
-                setRunning(false)
-              }}>
-                Stop waiting
+              <button
+                onClick={() => {
+                  // Where the server cannot cancel it any more, this page waits no longer.
+                  cancelSql(id.current).catch(() => {
+                    abort.current?.abort()
+                    setRunning(false)
+                  })
+                }}
+              >
+                Cancel
               </button>
             )}
             {ran && !running && <span class="soft">{formatDuration(ran.seconds)}, with the time of the network</span>}

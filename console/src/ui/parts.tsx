@@ -1,4 +1,5 @@
 /** Small parts of every page. User data is always a text node. */
+import { Fragment } from 'preact'
 import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
 
@@ -153,6 +154,21 @@ export const Field = ({ label, kind, class: name, ...rest }: FieldProps) => (
       <input autoComplete="off" spellcheck={false} {...(rest as JSX.IntrinsicElements['input'])} />
     )}
   </label>
+)
+
+/** The title of a page below another one, with links to those above it. */
+export const Title = ({ above, children }: { above: readonly (readonly [string, string])[]; children: ComponentChildren }) => (
+  <div class="title row">
+    {above.map(([name, href]) => (
+      <Fragment key={href}>
+        <a href={href}>
+          <Text text={name} max={120} />
+        </a>
+        <span class="soft">/</span>
+      </Fragment>
+    ))}
+    <h1>{children}</h1>
+  </div>
 )
 
 /** Buttons of which one is chosen. */

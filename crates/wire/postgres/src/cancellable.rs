@@ -49,7 +49,7 @@ impl Cancellable {
         Ok(Named { all: self.clone(), key, cancelled })
     }
 
-    /// Cancels a request of the caller; false if there is none of this name.
+    /// Cancels a request of the caller; false if no request has this name.
     pub(crate) fn cancel(&self, caller: &str, name: &str) -> bool {
         let found = self.all().get(&(caller.to_owned(), name.to_owned())).cloned();
         found.inspect(|cancelled| cancelled.notify_one()).is_some()

@@ -115,7 +115,7 @@ fn time_micros(text: &str) -> Result<i64, Problem> {
     }
 }
 
-/// The first commit at or after a time; the commit after the newest one if there is none.
+/// The first commit at or after a time, or else the number after the newest commit.
 ///
 /// By halving: the times of commits do not fall. Each step reads a part of a segment of the log.
 fn first_since(db: &Database, time_micros: i64) -> Result<Seq, WireError> {
