@@ -34,5 +34,6 @@ export default defineConfig({
   test: {
     environment: 'happy-dom',
     include: ['test/**/*.test.{ts,tsx}'],
+    testTimeout: 60_000,
   },
 })

@@ -156,7 +156,6 @@ const Loaded = ({ page }: { page: Page }) => {
   return <Guarded key={page.id} view={loaded.view} />
 }
 
-const THEME_NAMES = { system: 'Theme: system', light: 'Theme: light', dark: 'Theme: dark' } as const
 
 const Top = ({ showKeys }: { showKeys: () => void }) => {
   const caller = session.value
@@ -168,8 +167,8 @@ const Top = ({ showKeys }: { showKeys: () => void }) => {
           <span class="dot" /> no response, trying again
         </span>
       )}
-      <button class="quiet small" onClick={nextTheme}>
-        {THEME_NAMES[choice.value]}
+      <button class="quiet small" onClick={nextTheme} title="Light or dark">
+        <span class="wide">Theme:</span> {choice.value}
       </button>
       <button class="quiet small" aria-label="Show keys" onClick={showKeys}>
         <kbd>?</kbd>
@@ -186,7 +185,7 @@ const Top = ({ showKeys }: { showKeys: () => void }) => {
       )}
       {caller?.kind === 'anonymous' && (
         <a class="pill warn" href={link(['keep', 'users'])} title="Every caller has every right until the first user is created">
-          no users
+          open to every caller
         </a>
       )}
     </header>
@@ -203,11 +202,11 @@ const Frame = () => {
       <a class="hidden skip" href="#main">
         Skip to the page
       </a>
-      <a class="brand" href={link(['now'])}>
-        <Logo /> Ropewalk
-      </a>
       <Top showKeys={() => setKeys(true)} />
       <nav class="nav" aria-label="Pages">
+        <a class="brand" href={link(['now'])}>
+          <Logo /> Ropewalk
+        </a>
         <ul>
           {PAGES.map((page) => (
             <li key={page.id}>

@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 
 import { json, path, Problem, problemFrom, query, reachable, send, signInNeeded, writeToken } from '../src/api/client'
-import { matches, modelsOf } from '../src/api/commits'
+import { BUT_SAMPLES, matches, modelOfKeyspace, modelsOf } from '../src/api/commits'
 import type { FeedCommit } from '../src/api/commits'
 import { rolesOf } from '../src/api/keep'
 import { onGrid, parseDuration, sampleValue, seriesName, stepFor } from '../src/api/prom'
 import { follow } from '../src/api/resource'
 import { authorization, hasRight, loadSession, may, session, signIn } from '../src/api/session'
-import { cellText, loadTables, quoted, tableName } from '../src/api/sql'
+import { cellText, identifiers, loadTables, quoted, tableName } from '../src/api/sql'
 import { ExactNumber } from '../src/base/json'
 
 type Handler = (url: string, init: RequestInit) => Response | Promise<Response>
@@ -136,10 +136,17 @@ describe('commits', () => {
   }
 
   it('are found by store, type, tag, model and number', () => {
-    expect(modelsOf(commit)).toEqual(['events', 'documents'])
-    for (const text of ['', 'SHOP', 'placed', 'order:o1', '7', 'document']) expect(matches(commit, { text, model: '' })).toBe(true)
-    expect(matches(commit, { text: 'o2', model: '' })).toBe(false)
-    expect(matches(commit, { text: '', model: 'tables' })).toBe(false)
+    const names = ['events', 'tables', 'documents.catalog', 'own']
+    expect(modelsOf(commit, names)).toEqual(['events', 'documents'])
+    expect([1, 2, 3, 9].map((keyspace) => modelOfKeyspace(names, keyspace))).toEqual(['tables', 'documents', 'keys', 'keys'])
+    const write = { keyspace: 1, change: 'put', key_base64: btoa('rope') }
+    expect(modelsOf({ ...commit, writes: [write] }, names)).toEqual(['events', 'documents', 'tables'])
+    expect(matches({ ...commit, writes: [write] }, { text: 'rope', model: 'tables' }, names)).toBe(true)
+    const samples = { ...commit, appends: [], others: [{ model: 'time series', bytes: 3 }] }
+    expect([commit, samples].map((commit) => matches(commit, { text: '', model: BUT_SAMPLES }, names))).toEqual([true, false])
+    for (const text of ['', 'SHOP', 'placed', 'order:o1', '7', 'document']) expect(matches(commit, { text, model: '' }, names)).toBe(true)
+    expect(matches(commit, { text: 'o2', model: '' }, names)).toBe(false)
+    expect(matches(commit, { text: '', model: 'tables' }, names)).toBe(false)
   })
 })
 
@@ -162,6 +169,7 @@ describe('sql', () => {
   it('shows values as text, NULL apart', () => {
     expect([null, undefined, 1, true, 'x', { a: [1] }, new ExactNumber('1.50')].map(cellText)).toEqual([null, null, '1', 'true', 'x', '{"a":[1]}', '1.50'])
     expect([quoted('a_1'), quoted('A"b')]).toEqual(['a_1', '"A""b"'])
+    expect([identifiers('shop.orders'), identifiers('"default"."a"".b"')]).toEqual([['shop', 'orders'], ['default', 'a".b']])
   })
 
   it('reads tables from the catalog', async () => {

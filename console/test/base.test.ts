@@ -5,7 +5,7 @@ import { bucketQuantile, parseExposition, rate, Scrape } from '../src/base/expos
 import { formatAge, formatBytes, formatCompact, formatCount, formatDuration, formatNumber, formatShare, formatUtc } from '../src/base/format'
 import { ExactNumber, errorPosition, formatJson, member, parseJson } from '../src/base/json'
 import { backoffMs, EventReader, lines } from '../src/base/lines'
-import { parsePlan, parseSeconds } from '../src/base/plan'
+import { findings, onlyTable, parsePlan, parseSeconds } from '../src/base/plan'
 import { oneLine, plural, shorten, visible } from '../src/base/text'
 
 describe('format', () => {
@@ -132,9 +132,22 @@ describe('exposition', () => {
 describe('plan', () => {
   it('is a tree by indentation', () => {
     const [limit] = parsePlan(['Limit', '  s Read by index', '    RowScan, metrics=[output_rows=1200, elapsed_compute=1.5ms]', '  other'])
-    expect(limit?.children.map((child) => child.text)).toEqual(['s Read by index', 'other'])
+    expect(limit?.children.map((child) => child.name)).toEqual(['s Read by index', 'other'])
     expect(limit?.children[0]?.children[0]).toMatchObject({ rows: '1200', seconds: 0.0015 })
     expect(parsePlan([])).toEqual([])
+    expect(parsePlan(['t Read by index t_a (a =)', 'Rows: 40, time: 0.5 ms'])).toMatchObject([{ rows: '40', seconds: 0.0005 }])
+  })
+
+  it('says what is slow in a plan, and which columns it compares', () => {
+    const nodes = parsePlan([
+      'ProjectionExec: expr=[id@0 as c3], metrics=[output_rows=40, elapsed_compute=32.91µs]',
+      '  FilterExec: visitor@1 = 7 AND page@2 = a, metrics=[output_rows=40, elapsed_compute=8.96ms, selectivity=100% (40/40)]',
+      '    DataSourceExec: partitions=1, metrics=[]',
+    ])
+    const found = findings(nodes)
+    expect(found).toMatchObject({ slowest: { name: 'Filter', rows: '40' }, scans: true, columns: ['visitor', 'page'] })
+    expect(found.slowest?.metrics.at(-1)).toEqual(['selectivity', '100% (40/40)'])
+    expect(['SELECT * FROM a', 'SELECT * FROM a JOIN b ON true', 'SELECT * FROM s."x y" WHERE 1 = 1'].map(onlyTable)).toEqual(['a', undefined, 's."x y"'])
   })
 
   it('reads times', () => {

@@ -2,6 +2,7 @@
 import type { Json } from '../base/json'
 import type { StoredEvent } from './events'
 import { json, query } from './client'
+import { bytesText } from '../base/text'
 
 interface Append {
   store: string
@@ -49,30 +50,52 @@ export interface Commit {
   truncated: boolean
 }
 
-export const changesUrl = (parameters: { from?: number; last?: number; limit?: number; follow?: boolean }): string =>
+export const changesUrl = (parameters: { from?: number; since?: string; last?: number; limit?: number; follow?: boolean }): string =>
   `/v1/changes${query(parameters)}`
 
 export const getCommit = async (seq: number, signal?: AbortSignal): Promise<Commit> => json(`/v1/commits/${seq}`, { signal })
 
+/** Names of the keyspaces, by number. */
+export const keyspaceNames = async (signal?: AbortSignal): Promise<string[]> =>
+  (await json<{ keyspaces: { name: string }[] }>('/v1/stats', { signal })).keyspaces.map(({ name }) => name)
+
+const MODELS: Record<string, string> = { events: 'events', documents: 'documents', tables: 'tables', series: 'time series' }
+
+/** The model whose data a keyspace has, by the beginning of its name; `keys` for others. */
+export const modelOfKeyspace = (names: readonly string[], keyspace: number): string => {
+  const first = names[keyspace]?.split('.')[0] ?? ''
+  return Object.hasOwn(MODELS, first) ? (MODELS[first] ?? 'keys') : 'keys'
+}
+
 /** The models that a commit wrote. */
-export const modelsOf = (commit: FeedCommit): string[] => {
+export const modelsOf = (commit: FeedCommit, names: readonly string[]): string[] => {
   const models = new Set<string>()
   if (commit.appends.length > 0) models.add('events')
   for (const { model } of commit.others ?? []) models.add(model)
-  if (commit.writes.length > 0) models.add('keys')
+  for (const { keyspace } of commit.writes) models.add(modelOfKeyspace(names, keyspace))
   return [...models]
 }
 
 /** The words of a commit that a search looks at. */
-export const wordsOf = (commit: FeedCommit): string => {
+export const wordsOf = (commit: FeedCommit, names: readonly string[]): string => {
   const events = commit.appends.flatMap(({ store, events }) => [store, ...events.flatMap((event) => [event.type, ...event.tags])])
-  return [String(commit.seq), ...events, ...modelsOf(commit)].join('\n').toLowerCase()
+  return [String(commit.seq), ...events, ...modelsOf(commit, names), ...commit.writes.map((write) => bytesText(write.key_base64))].join('\n').toLowerCase()
 }
+
+/** Every commit, apart from those that wrote only samples: a server that stores its own metrics makes many of them. */
+export const BUT_SAMPLES = '-samples'
 
 export interface Filter {
   text: string
+  /** Name of a model, `BUT_SAMPLES`, or empty for all. */
   model: string
 }
 
-export const matches = (commit: FeedCommit, { text, model }: Filter): boolean =>
-  (model === '' || modelsOf(commit).includes(model)) && (text === '' || wordsOf(commit).includes(text.toLowerCase()))
+const hasModel = (commit: FeedCommit, model: string, names: readonly string[]): boolean => {
+  if (model === '') return true
+  const models = modelsOf(commit, names)
+  return model === BUT_SAMPLES ? models.some((other) => other !== 'time series') : models.includes(model)
+}
+
+export const matches = (commit: FeedCommit, { text, model }: Filter, names: readonly string[]): boolean =>
+  hasModel(commit, model, names) && (text === '' || wordsOf(commit, names).includes(text.toLowerCase()))

@@ -95,6 +95,8 @@ export interface Projection {
   parked: number
   error: string | null
   tables: string[]
+  /** Each as identifiers of database and name. */
+  collections: string[]
   on_error: string
   on: { types: string[]; statements: string[] }[]
 }

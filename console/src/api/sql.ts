@@ -1,7 +1,7 @@
 /** SQL by `POST /v1/sql`. */
 import { ExactNumber, formatJson } from '../base/json'
 import type { Json } from '../base/json'
-import { json } from './client'
+import { json, path, send } from './client'
 
 export interface Column {
   name: string
@@ -14,10 +14,17 @@ export interface SqlResult {
   rows?: Json[][]
 }
 
-export const runSql = async (sql: string, params?: readonly Json[], signal?: AbortSignal): Promise<SqlResult[]> => {
-  const body = params === undefined ? { sql } : { sql, params }
-  return (await json<{ results: SqlResult[] }>('/v1/sql', { method: 'POST', body, signal })).results
+/** Runs a text. With an `id` it can be cancelled. */
+export const runSql = async (sql: string, signal?: AbortSignal, id?: string): Promise<SqlResult[]> =>
+  (await json<{ results: SqlResult[] }>('/v1/sql', { method: 'POST', body: { sql }, headers: id === undefined ? {} : { 'X-Statement-Id': id }, signal })).results
+
+/** Cancels the text that runs with this id; the response to it is then an error. */
+export const cancelSql = async (id: string): Promise<void> => {
+  await send(path`/v1/sql/${id}`, { method: 'DELETE' })
 }
+
+/** An id that no other client has. (`crypto.randomUUID` exists only on pages that were loaded by TLS or from a loopback address.) */
+export const statementId = (): string => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('')
 
 /** A value as text; null for NULL. */
 export const cellText = (value: Json | undefined): string | null => {
@@ -27,7 +34,8 @@ export const cellText = (value: Json | undefined): string | null => {
   return String(value)
 }
 
-const NUMBERS = new Set(['smallint', 'integer', 'bigint', 'real', 'double precision', 'numeric'])
+/** Types of SQL, and of documents. */
+const NUMBERS = new Set(['smallint', 'integer', 'bigint', 'real', 'double precision', 'numeric', 'number', 'int', 'long', 'double', 'decimal'])
 
 export const isNumeric = (type: string): boolean => NUMBERS.has(type) || type.startsWith('numeric')
 
@@ -44,7 +52,7 @@ WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_sc
 
 /** The tables with their columns. */
 export const loadTables = async (signal?: AbortSignal): Promise<TableInfo[]> => {
-  const [result] = await runSql(COLUMNS, undefined, signal)
+  const [result] = await runSql(COLUMNS, signal)
   const tables = new Map<string, TableInfo>()
   for (const row of result?.rows ?? []) {
     const [schema = '', name = '', column = '', type = '', nullable = ''] = row.map((value) => cellText(value) ?? '')
@@ -58,6 +66,10 @@ export const loadTables = async (signal?: AbortSignal): Promise<TableInfo[]> => 
 
 /** An identifier in a statement: quoted unless it is plain. */
 export const quoted = (name: string): string => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
+
+/** The names of `schema."na.me"`. */
+export const identifiers = (text: string): string[] =>
+  [...text.matchAll(/"((?:[^"]|"")*)"|[^.]+/g)].map(([whole, inner]) => inner?.replaceAll('""', '"') ?? whole)
 
 export const tableName = (table: TableInfo): string =>
   table.schema === 'public' ? quoted(table.name) : `${quoted(table.schema)}.${quoted(table.name)}`

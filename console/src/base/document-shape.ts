@@ -63,6 +63,35 @@ export const shapeOf = (documents: readonly Json[]): Field[] => {
   return [...fields.values()]
 }
 
+/** Columns of a table of documents: more make rows that are hard to compare. */
+const COLUMNS_MAX = 60
+
+/** A value of Extended JSON without its wrapper. */
+const plain = (value: Json): Json => {
+  if (!isObject(value)) return value
+  const names = Object.keys(value)
+  const inner = names.length === 1 && WRAPPERS[names[0] ?? ''] !== undefined ? value[names[0] ?? ''] : undefined
+  return inner === undefined || isObject(inner) ? value : inner
+}
+
+/** Documents as rows: a column for each field of the first level, in the order in which the fields appear. */
+export const columnsOf = (documents: readonly Json[]): { columns: { name: string; type: string }[]; rows: Json[][] } => {
+  const types = new Map<string, Set<string>>()
+  for (const document of documents) {
+    for (const [name, value] of isObject(document) ? Object.entries(document) : []) {
+      const found = types.get(name) ?? new Set()
+      found.add(typeOf(value))
+      if (types.size < COLUMNS_MAX || types.has(name)) types.set(name, found)
+    }
+  }
+  const columns = [...types].map(([name, found]) => ({ name, type: [...found].join(' or ') }))
+  const cell = (document: Json, name: string): Json => {
+    const value = isObject(document) && Object.hasOwn(document, name) ? document[name] : undefined
+    return value === undefined ? '' : plain(value)
+  }
+  return { columns, rows: documents.map((document) => columns.map(({ name }) => cell(document, name))) }
+}
+
 /** The path and the parameter by which the API names a document. */
 export const idParts = (id: Json): { id: string; kind: '' | 'oid' | 'json' } => {
   if (typeof id === 'string' && id !== '') return { id, kind: '' }

@@ -28,6 +28,9 @@ export const oneLine = (text: string, max = 200): string => {
   return visible(short).replace(/\n/g, '⏎').replace(/\t/g, '⇥') + (short.length < text.length ? '…' : '')
 }
 
+/** Bytes in base64 as text: printable ASCII as it is, other bytes as `\\x00`. */
+export const bytesText = (base64: string): string => atob(base64).replace(/[^\x20-\x7e]/g, (char) => `\\x${char.charCodeAt(0).toString(16).padStart(2, '0')}`)
+
 /** `1 event`, `2 events`. */
 export const plural = (count: number, noun: string): string =>
   `${new Intl.NumberFormat('en').format(count)} ${noun}${count === 1 ? '' : 's'}`

@@ -4,19 +4,20 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 
 import { problemOf, send } from '../api/client'
 import type { Problem } from '../api/client'
-import { changesUrl, getCommit, matches, modelsOf } from '../api/commits'
+import { BUT_SAMPLES, changesUrl, getCommit, keyspaceNames, matches, modelOfKeyspace, modelsOf } from '../api/commits'
 import type { Commit, FeedCommit, RowChange } from '../api/commits'
 import { seriesName } from '../api/prom'
 import { follow, useLoaded } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
-import { formatCount, formatLocal, formatNumber } from '../base/format'
+import { formatBytes, formatCount, formatLocal, formatNumber } from '../base/format'
 import { formatJson, member, parseJson } from '../base/json'
 import type { Json } from '../base/json'
 import { lines } from '../base/lines'
-import { oneLine, plural } from '../base/text'
+import { bytesText, oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
-import { Busy, Card, Code, Empty, Field, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { Busy, Card, Code, Empty, Field, Model, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
 
@@ -41,8 +42,11 @@ interface Feed {
   problem?: Problem
 }
 
-/** The newest commits, then each new one. Rendered four times a second, whatever their rate. */
-const useFeed = (isLive: boolean): Feed => {
+/**
+ * The newest commits, then each new one; or the first ones since a time. Rendered four times a second, whatever their
+ * rate.
+ */
+const useFeed = (isLive: boolean, since: string): Feed => {
   const [feed, setFeed] = useState<Feed>({ commits: [], arrived: 0, state: 'connecting' })
   useEffect(() => {
     const abort = new AbortController()
@@ -59,7 +63,7 @@ const useFeed = (isLive: boolean): Feed => {
     }, 250)
     const run = async () => {
       try {
-        const first = await readLines(changesUrl({ last: FIRST }), abort.signal)
+        const first = await readLines(changesUrl(since === '' ? { last: FIRST } : { since, limit: FIRST }), abort.signal)
         setFeed({ commits: first.reverse(), arrived: 0, state: isLive ? 'connecting' : 'ended' })
         if (!isLive) return
         let next = (first[0]?.seq ?? 0) + 1
@@ -88,7 +92,7 @@ const useFeed = (isLive: boolean): Feed => {
       abort.abort()
       stop?.()
     }
-  }, [isLive])
+  }, [isLive, since])
   return feed
 }
 
@@ -97,13 +101,30 @@ const summary = (commit: FeedCommit): string =>
     ...commit.appends.map(({ store, events, deleted }) =>
       deleted === true ? `${store} deleted` : `${store}: ${events.map((event) => event.type).slice(0, 5).join(', ')}${events.length > 5 ? ` and ${events.length - 5} more` : ''}`,
     ),
-    ...(commit.others ?? []).map(({ model, bytes }) => `${model}, ${formatCount(bytes)} bytes`),
-    ...(commit.appends.length === 0 && commit.others === undefined && commit.writes.length > 0 ? [plural(commit.writes.length, 'key')] : []),
   ].join(' · ')
+
+/** How many keys of a model were written, or the bytes of its part. */
+const sizeOf = (commit: FeedCommit, model: string, names: readonly string[]): string => {
+  const keys = commit.writes.filter(({ keyspace }) => modelOfKeyspace(names, keyspace) === model).length
+  const other = commit.others?.find((part) => part.model === model)
+  return keys > 0 ? plural(keys, 'key') : other ? formatBytes(other.bytes) : ''
+}
+
+/** Names of the keyspaces; numbers are shown until they are known. */
+const useNames = (): readonly string[] => useLoaded('keyspaces', keyspaceNames).data ?? NO_NAMES
+const NO_NAMES: readonly string[] = []
+
+const TITLES: Record<string, string> = { Events: 'events', Documents: 'documents', Rows: 'tables', Samples: 'time series', Keys: 'keys' }
 
 const Part = ({ title, count, children }: { title: string; count: number; children: ComponentChildren }) =>
   count === 0 ? null : (
-    <Card title={`${title}: ${formatCount(count)}`}>
+    <Card
+      title={
+        <span class={`model ${TITLES[title] === 'time series' ? 'series' : (TITLES[title] ?? '')}`}>
+          {title}: {formatCount(count)}
+        </span>
+      }
+    >
       <div class="stack scroll" style={{ maxHeight: '60vh' }} tabIndex={0} role="region" aria-label={title}>
         {children}
       </div>
@@ -121,31 +142,23 @@ const Row = ({ row }: { row: RowChange }) => {
         </a>{' '}
         {row.change}
       </h3>
-      <table>
-        <thead>
-          <tr>
-            <th>Column</th>
-            <th>Before</th>
-            <th>After</th>
-          </tr>
-        </thead>
-        <tbody>
-          {names.map((name) => {
-            const [before, after] = [shown(row.before?.[name]), shown(row.after?.[name])]
-            return (
-              <tr key={name}>
-                <td class="mono">
-                  <Text text={name} />
-                </td>
-                <td class="mono">
-                  <Text text={before} max={400} />
-                </td>
-                <td class="mono">{before === after ? <Text text={after} max={400} /> : <mark><Text text={after} max={400} /></mark>}</td>
-              </tr>
-            )
-          })}
-        </tbody>
-      </table>
+      <Table
+        label={`Columns of ${row.table}`}
+        rows={names}
+        id={(name) => name}
+        columns={[
+          { name: 'Column', kind: 'mono', cell: (name) => <Text text={name} /> },
+          { name: 'Before', kind: 'mono', cell: (name) => <Text text={shown(row.before?.[name])} max={400} /> },
+          {
+            name: 'After',
+            kind: 'mono',
+            cell: (name) => {
+              const after = <Text text={shown(row.after?.[name])} max={400} />
+              return shown(row.before?.[name]) === shown(row.after?.[name]) ? after : <mark>{after}</mark>
+            },
+          },
+        ]}
+      />
     </div>
   )
 }
@@ -184,6 +197,7 @@ const DocumentChange = ({ event, before }: { event: Json; before: Json }) => {
 const One = ({ seq }: { seq: number }) => {
   const commit = useLoaded<Commit>(String(seq), (signal) => getCommit(seq, signal))
   const { data } = commit
+  const names = useNames()
   return (
     <div class="stack">
       <div class="row between">
@@ -207,7 +221,7 @@ const One = ({ seq }: { seq: number }) => {
       {data && (
         <>
           <p>
-            <Time at={data.recorded_at} /> <span class="soft">one log record, one sync, all or nothing</span>
+            <Time at={data.recorded_at} /> <span class="soft">as one log record with one sync: all of it or nothing</span>
           </p>
           {data.truncated && <p class="notice warn">The commit has more parts than are shown here. GET /v1/changes has all events of it.</p>}
           <div class="halves">
@@ -245,31 +259,37 @@ const One = ({ seq }: { seq: number }) => {
                 <Row key={index} row={row} />
               ))}
             </Part>
-            <Part title="Series with samples" count={data.samples.length}>
-              <table>
-                <tbody>
-                  {data.samples.map((series, index) => (
-                    <tr key={index}>
-                      <td class="mono">
-                        <Text text={seriesName(series.labels)} max={300} />
-                      </td>
-                      <td class="number">
+            <Part title="Samples" count={data.samples.length}>
+              <Table
+                label="Series with samples"
+                rows={data.samples}
+                id={(series) => `${series.store} ${seriesName(series.labels)}`}
+                columns={[
+                  { name: 'Series', kind: 'mono', cell: (series) => <Text text={seriesName(series.labels)} max={300} /> },
+                  {
+                    name: 'Values',
+                    kind: 'number',
+                    cell: (series) => (
+                      <>
                         {series.samples.slice(0, 5).map(([time, value]) => (
                           <div key={time} title={formatLocal(new Date(time))}>
                             {typeof value === 'number' ? formatNumber(value) : value}
                           </div>
                         ))}
                         {series.count > 5 && <div class="soft">{plural(series.count, 'sample')}</div>}
-                      </td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
+                      </>
+                    ),
+                  },
+                ]}
+              />
             </Part>
-            <Part title="Keys of other keyspaces" count={data.writes.length}>
+            <Part title="Keys" count={data.writes.length}>
               {data.writes.slice(0, 200).map((write, index) => (
                 <div class="mono small" key={index}>
-                  keyspace {write.keyspace}: {write.change} <Text text={write.key_base64} max={120} />
+                  <span class="soft">
+                    {names[write.keyspace] ?? `keyspace ${write.keyspace}`}, {write.change.replace('_', ' ')}
+                  </span>{' '}
+                  <Text text={bytesText(write.key_base64)} max={240} />
                 </div>
               ))}
             </Part>
@@ -283,25 +303,38 @@ const One = ({ seq }: { seq: number }) => {
 const STATES: Record<StreamState, string> = { connecting: 'connecting', live: 'live', waiting: 'interrupted, trying again', ended: 'paused' }
 
 const Timeline = () => {
-  const isLive = parameter('live', '1') === '1'
-  const feed = useFeed(isLive)
+  const since = parameter('since')
+  const isLive = parameter('live', '1') === '1' && since === ''
+  const feed = useFeed(isLive, since)
+  const names = useNames()
   const filter = { text: parameter('find'), model: parameter('model') }
-  const shown = useMemo(() => feed.commits.filter((commit) => matches(commit, filter)), [feed.commits, filter.text, filter.model])
+  const shown = useMemo(() => feed.commits.filter((commit) => matches(commit, filter, names)), [feed.commits, filter.text, filter.model, names])
   return (
     <div class="stack">
       <div class="row end">
         <label class="field grow">
-          Find in stores, types, tags, models
+          Find in stores, types, tags, keys
           <input data-search value={filter.text} onInput={(event) => change({ find: event.currentTarget.value }, true)} placeholder="order:o1 (/)" />
         </label>
         <Field kind="select" label="Model" value={filter.model} onChange={(event: Event) => change({ model: (event.currentTarget as HTMLSelectElement).value }, true)}>
           <option value="">all</option>
+          <option value={BUT_SAMPLES}>all but samples alone</option>
           {MODELS.map((model) => (
             <option key={model} value={model}>
               {model}
             </option>
           ))}
         </Field>
+        <Field
+          label="Since"
+          type="datetime-local"
+          step="1"
+          value={since === '' ? '' : formatLocal(new Date(since)).slice(0, 19).replace(' ', 'T')}
+          onChange={(event: Event) => {
+            const time = new Date((event.currentTarget as HTMLInputElement).value)
+            change({ since: Number.isNaN(time.getTime()) ? undefined : time.toISOString() }, true)
+          }}
+        />
         <form
           class="row end"
           onSubmit={(event) => {
@@ -310,16 +343,29 @@ const Timeline = () => {
             if (Number.isInteger(seq) && seq > 0) change({ seq })
           }}
         >
-          <Field label="Commit number" name="seq" type="number" min="1" size={10} />
+          <Field label="Commit number" name="seq" type="number" min="1" class="short" />
           <button>Open</button>
         </form>
-        <button aria-pressed={isLive} onClick={() => change({ live: isLive ? '0' : undefined }, true)}>
-          {isLive ? 'Pause' : 'Follow'}
-        </button>
+        {since === '' ? (
+          <button aria-pressed={isLive} onClick={() => change({ live: isLive ? '0' : undefined }, true)}>
+            {isLive ? 'Pause' : 'Follow'}
+          </button>
+        ) : (
+          <button onClick={() => change({ since: undefined }, true)}>Newest</button>
+        )}
       </div>
       <ProblemNotice problem={feed.problem} />
       <p class="soft" role="status">
-        {STATES[feed.state]}, {plural(feed.arrived, 'new commit')}; {formatCount(shown.length)} of the newest {formatCount(feed.commits.length)} shown
+        {since === '' ? (
+          <>
+            <span class={`pill ${feed.state === 'live' ? 'good' : ''}`}>{STATES[feed.state]}</span> {plural(feed.arrived, 'new commit')}, {formatCount(shown.length)} of the newest{' '}
+            {formatCount(feed.commits.length)} shown
+          </>
+        ) : (
+          <>
+            {formatCount(shown.length)} of the first {formatCount(feed.commits.length)} commits since <Time at={since} /> shown
+          </>
+        )}
       </p>
       {feed.commits.length === 0 && feed.state !== 'connecting' && !feed.problem && (
         <Empty
@@ -336,18 +382,22 @@ const Timeline = () => {
         <VirtualList
           items={shown}
           label="Commits, newest first"
+          columns="commit"
           pick={(commit) => change({ seq: commit.seq })}
           row={(commit) => (
             <>
               <span class="number mono">{formatCount(commit.seq)}</span>
               <Time at={commit.recorded_at} />
-              {modelsOf(commit).map((model) => (
-                <span class="pill" key={model}>
-                  {model}
+              <span class="row parts">
+                {modelsOf(commit, names).map((model) => (
+                  <span class="row" key={model}>
+                    <Model name={model} />
+                    <span class="soft">{sizeOf(commit, model, names)}</span>
+                  </span>
+                ))}
+                <span class="cut">
+                  <bdi>{oneLine(summary(commit), 200)}</bdi>
                 </span>
-              ))}
-              <span class="cut">
-                <bdi>{oneLine(summary(commit), 200)}</bdi>
               </span>
             </>
           )}

@@ -5,7 +5,7 @@ import { controlProjection, listGroups, listParked, listProjections, parkedOfPro
 import type { Group, Projection } from '../api/events'
 import { useLoaded } from '../api/resource'
 import { may } from '../api/session'
-import { quoted } from '../api/sql'
+import { identifiers, quoted } from '../api/sql'
 import { formatQuery } from '../base/event-query'
 import { formatCount, formatDuration } from '../base/format'
 import { plural } from '../base/text'
@@ -178,7 +178,7 @@ const ProjectionCard = ({ store, projection, changed }: { store: string; project
         may('admin', store) && (
           <>
             {state === 'paused' ? <button onClick={() => control('resume')}>Resume</button> : <button onClick={() => control('pause')}>Pause</button>}
-            <Confirm label="Rebuild" question={`${name} is computed again from the first event, next to the present tables, which are replaced at the end.`} run={() => control('rebuild')} disabled={action.busy} />
+            <Confirm mild label="Rebuild" question={`${name} is computed again from the first event, next to the present tables, which are replaced at the end.`} run={() => control('rebuild')} disabled={action.busy} />
             {state === 'failed' && (
               <>
                 <button onClick={() => control('retry')}>Retry</button>
@@ -208,11 +208,20 @@ const ProjectionCard = ({ store, projection, changed }: { store: string; project
           </button>
         )}
       </div>
-      <p class="soft small">
+      <p class="row soft small">
         Version {projection.version}, writes{' '}
         {projection.tables.map((table) => (
-          <a key={table} href={link(['sql'], { sql: `SELECT * FROM ${table} LIMIT 100` })}>
-            {table}{' '}
+          <a key={table} class="pill" href={link(['sql'], { sql: `SELECT * FROM ${table} LIMIT 100` })}>
+            <span class="model tables">
+              <Text text={table} max={120} />
+            </span>
+          </a>
+        ))}{' '}
+        {projection.collections.map((collection) => (
+          <a key={collection} class="pill" href={link(['documents', ...identifiers(collection)])}>
+            <span class="model documents">
+              <Text text={collection} max={120} />
+            </span>
           </a>
         ))}
       </p>

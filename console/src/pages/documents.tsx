@@ -19,12 +19,13 @@ import {
   putDocument,
   watchUrl,
 } from '../api/documents'
-import type { Find, Place } from '../api/documents'
+import type { Find, Index, Place } from '../api/documents'
 import { follow, useLoaded } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
-import { explainTree, shapeOf } from '../base/document-shape'
+import { columnsOf, explainTree, shapeOf } from '../base/document-shape'
 import type { ExplainNode } from '../base/document-shape'
+import { shellQuoted } from '../base/event-query'
 import { formatBytes, formatCount, formatShare } from '../base/format'
 import { formatJson, member, parseJson, prettyExact } from '../base/json'
 import type { Json } from '../base/json'
@@ -32,7 +33,9 @@ import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
-import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, serverUrl, Tabs, Text } from '../ui/parts'
+import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, Segments, serverUrl, Tabs, Text, Title } from '../ui/parts'
+import { Grid } from '../ui/grid'
+import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 
 const PAGE = 50
@@ -41,7 +44,8 @@ const CHANGES_MAX = 500
 /** Results of a stage that are shown. */
 const PREVIEW = 3
 
-const INSERT = `curl -s ${serverUrl()}/v1/databases/shop/collections/people/documents -H 'Content-Type: application/json' -d '{
+const insertCommand = ({ database, collection }: Place): string =>
+  `curl -s ${shellQuoted(`${serverUrl()}/v1/databases/${encodeURIComponent(database)}/collections/${encodeURIComponent(collection)}/documents`)} -H 'Content-Type: application/json' -d '{
   "documents": [{"_id": "ann", "age": 41, "city": "Oslo"}]
 }'`
 
@@ -54,7 +58,7 @@ const Databases = () => {
   if (!all.data) return all.problem ? <ProblemNotice problem={all.problem} retry={all.reload} /> : <Busy />
   if (all.data.every(({ collections }) => collections.length === 0)) {
     return (
-      <Empty title="No documents yet" command={INSERT}>
+      <Empty title="No documents yet" command={insertCommand({ database: 'shop', collection: 'people' })}>
         <p>This stores the first one, and creates its database and collection. MongoDB's drivers work, too.</p>
       </Empty>
     )
@@ -64,36 +68,28 @@ const Databases = () => {
       <div>
         <input data-search aria-label="Find a collection" placeholder="Find a collection (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
       </div>
-      {all.data.map(({ name, collections }) => (
-        <Card key={name} title={<Text text={name} />}>
-          <div class="scroll" tabIndex={0} role="region" aria-label={`Collections of ${name}`}>
-            <table>
-              <thead>
-                <tr>
-                  <th>Collection</th>
-                  <th class="number">Documents</th>
-                  <th class="number">Bytes</th>
-                </tr>
-              </thead>
-              <tbody>
-                {collections
-                  .filter((collection) => `${name} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))
-                  .map((collection) => (
-                    <tr key={collection.name}>
-                      <td>
-                        <a href={link(['documents', name, collection.name])}>
-                          <Text text={collection.name} />
-                        </a>
-                      </td>
-                      <td class="number">{collection.documents === null ? '–' : formatCount(collection.documents)}</td>
-                      <td class="number">{collection.bytes === null ? '–' : formatBytes(collection.bytes)}</td>
-                    </tr>
-                  ))}
-              </tbody>
-            </table>
-          </div>
-        </Card>
-      ))}
+      <Card>
+        <Table
+          label="Collections"
+          rows={all.data
+            .flatMap(({ name, collections }) => collections.map((collection) => ({ ...collection, database: name })))
+            .filter((collection) => `${collection.database} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))}
+          id={(collection) => `${collection.database}\u0000${collection.name}`}
+          columns={[
+            { name: 'Database', cell: (collection) => <Text text={collection.database} /> },
+            {
+              name: 'Collection',
+              cell: (collection) => (
+                <a href={link(['documents', collection.database, collection.name])}>
+                  <Text text={collection.name} />
+                </a>
+              ),
+            },
+            { name: 'Documents', kind: 'number', cell: (collection) => (collection.documents === null ? '–' : formatCount(collection.documents)) },
+            { name: 'Size', kind: 'number', cell: (collection) => (collection.bytes === null ? '–' : formatBytes(collection.bytes)) },
+          ]}
+        />
+      </Card>
     </>
   )
 }
@@ -213,23 +209,27 @@ const Browse = ({ place }: { place: Place }) => {
     )
   }
   const documents = page.data ?? []
+  const as = parameter('as') === 'tree' ? 'tree' : 'table'
+  const grid = useMemo(() => columnsOf(documents), [page.data])
+  const edit = (document: Json | undefined) => {
+    const id = member(document, '_id')
+    if (id !== undefined) setEdited({ id })
+  }
   return (
     <div class="stack">
       <Card>
-        <div class="halves">
+        <div class="find">
           <div class="field">
-            <span class="soft small">Filter, such as {'{"age": {"$gte": 18}}'}</span>
-            <CodeField language="json" hints={names} value={filter} change={setFilter} run={run} label="Filter" hint="{}" />
+            <span class="soft small">Filter</span>
+            <CodeField language="json" hints={names} value={filter} change={setFilter} run={run} label="Filter" hint='{"age": {"$gte": 18}}' />
           </div>
-          <div class="halves">
-            <div class="field">
-              <span class="soft small">Sort</span>
-              <CodeField language="json" hints={names} value={sort} change={setSort} run={run} label="Sort" hint='{"age": -1}' />
-            </div>
-            <div class="field">
-              <span class="soft small">Projection</span>
-              <CodeField language="json" hints={names} value={projection} change={setProjection} run={run} label="Projection" hint='{"name": 1}' />
-            </div>
+          <div class="field">
+            <span class="soft small">Sort</span>
+            <CodeField language="json" hints={names} value={sort} change={setSort} run={run} label="Sort" hint='{"age": -1}' />
+          </div>
+          <div class="field">
+            <span class="soft small">Projection</span>
+            <CodeField language="json" hints={names} value={projection} change={setProjection} run={run} label="Projection" hint='{"name": 1}' />
           </div>
         </div>
         <div class="row">
@@ -238,14 +238,26 @@ const Browse = ({ place }: { place: Place }) => {
           </button>
           <button onClick={explain}>Explain</button>
           {may('append', place.database) && <button onClick={() => setEdited({ id: undefined })}>New document</button>}
-          <span class="soft">{count.data === undefined ? '' : `${plural(count.data, 'document')} match`}</span>
+          <span class="soft grow nowrap">{count.data === undefined ? '' : plural(count.data, 'document')}</span>
+          <Segments
+            label="Form of the documents"
+            options={[
+              ['table', 'Table'],
+              ['tree', 'Tree'],
+            ]}
+            current={as}
+            choose={(form) => change({ as: form === 'table' ? undefined : form }, true)}
+          />
         </div>
         <ProblemNotice problem={page.problem ?? plan?.problem} />
         {plan?.plan !== undefined && <Explained plan={plan.plan} />}
       </Card>
       {!page.data && !page.problem && <Busy />}
-      {page.data?.length === 0 && <Empty title="No document matches" />}
-      {documents.map((document, index) => {
+      {page.data?.length === 0 && (
+        <Empty title={find.filter.trim() === '' ? 'No documents yet' : 'No document matches'} {...(find.filter.trim() === '' && { command: insertCommand(place) })} />
+      )}
+      {as === 'table' && documents.length > 0 && <Grid label="Documents" columns={grid.columns} rows={grid.rows} pick={(index) => edit(documents[index])} />}
+      {(as === 'tree' ? documents : []).map((document, index) => {
         const id = member(document, '_id')
         return (
           <Card
@@ -264,6 +276,11 @@ const Browse = ({ place }: { place: Place }) => {
         )
       })}
       <div class="row">
+        {(find.skip > 0 || documents.length === PAGE) && (
+          <span class="soft">
+            {formatCount(find.skip + 1)} to {formatCount(find.skip + documents.length)}
+          </span>
+        )}
         {find.skip > 0 && <button onClick={() => change({ skip: find.skip > PAGE ? find.skip - PAGE : undefined })}>Previous {PAGE}</button>}
         {documents.length === PAGE && <button onClick={() => change({ skip: find.skip + PAGE })}>Next {PAGE}</button>}
       </div>
@@ -356,6 +373,11 @@ const Pipeline = ({ place }: { place: Place }) => {
   )
 }
 
+const optionsOf = (index: Index): string =>
+  [index.unique && 'unique', index.sparse && 'sparse', index.hidden && 'hidden', index.ready === false && 'being built', index.expire_after_seconds !== undefined && `expires after ${index.expire_after_seconds} s`]
+    .filter((option) => typeof option === 'string')
+    .join(', ')
+
 const Indexes = ({ place }: { place: Place }) => {
   const indexes = useLoaded(`${place.database}\u0000${place.collection}`, (signal) => listIndexes(place, signal), 5_000)
   const action = useAction(indexes.reload)
@@ -364,45 +386,27 @@ const Indexes = ({ place }: { place: Place }) => {
     <div class="stack">
       <ProblemNotice problem={indexes.problem ?? action.problem} />
       <Card title="Indexes">
-        <div class="scroll" tabIndex={0} role="region" aria-label="Indexes">
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Fields</th>
-                <th>Options</th>
-                <th>
-                  <span class="hidden">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {(indexes.data ?? []).map((index) => (
-                <tr key={index.name}>
-                  <td>
-                    <Text text={index.name} />
-                  </td>
-                  <td class="mono">
-                    <Text text={index.fields.join(', ')} />
-                  </td>
-                  <td>
-                    {[index.unique && 'unique', index.sparse && 'sparse', index.hidden && 'hidden', index.ready === false && 'being built', index.expire_after_seconds !== undefined && `expires after ${index.expire_after_seconds} s`]
-                      .filter((option) => typeof option === 'string')
-                      .join(', ')}
-                  </td>
-                  <td>
-                    {writable && index.name !== '_id_' && (
-                      <Confirm label="Drop" question={`The index ${index.name} is dropped. Queries that use it scan the collection.`} disabled={action.busy} run={() => action.run(() => dropIndex(place, index.name))} />
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Indexes"
+          rows={indexes.data ?? []}
+          id={(index) => index.name}
+          columns={[
+            { name: 'Name', cell: (index) => <Text text={index.name} /> },
+            { name: 'Fields', kind: 'mono', cell: (index) => <Text text={index.fields.join(', ')} /> },
+            { name: 'Options', cell: optionsOf },
+            writable && {
+              name: 'Actions',
+              kind: 'actions',
+              cell: (index) =>
+                index.name !== '_id_' && (
+                  <Confirm label="Drop" question={`The index ${index.name} is dropped. Queries that use it scan the collection.`} disabled={action.busy} run={() => action.run(() => dropIndex(place, index.name))} />
+                ),
+            },
+          ]}
+        />
       </Card>
       {writable && (
-        <Card title="New index">
+        <Card title="New index" narrow>
           <form
             class="row end"
             onSubmit={(event) => {
@@ -435,32 +439,22 @@ const Shape = ({ place }: { place: Place }) => {
   if (!sample.data) return sample.problem ? <ProblemNotice problem={sample.problem} retry={sample.reload} /> : <Busy />
   return (
     <Card title={`Fields of ${plural(total, 'document')}`}>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Fields">
-        <table>
-          <thead>
-            <tr>
-              <th>Field</th>
-              <th>Types</th>
-              <th class="number">Present</th>
-            </tr>
-          </thead>
-          <tbody>
-            {fields.map((field) => (
-              <tr key={field.path}>
-                <td class="mono">
-                  <Text text={field.path} />
-                </td>
-                <td>
-                  {Object.entries(field.types)
-                    .map(([type, count]) => (count === field.count ? type : `${type} (${formatCount(count)})`))
-                    .join(', ')}
-                </td>
-                <td class="number">{formatShare(field.count, total)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Fields"
+        rows={fields}
+        id={(field) => field.path}
+        columns={[
+          { name: 'Field', kind: 'mono', cell: (field) => <Text text={field.path} /> },
+          {
+            name: 'Types',
+            cell: (field) =>
+              Object.entries(field.types)
+                .map(([type, count]) => (count === field.count ? type : `${type} (${formatCount(count)})`))
+                .join(', '),
+          },
+          { name: 'Present', kind: 'number', cell: (field) => formatShare(field.count, total) },
+        ]}
+      />
     </Card>
   )
 }
@@ -499,7 +493,7 @@ const Changes = ({ place }: { place: Place }) => {
   return (
     <div class="stack">
       <p class="soft" role="status">
-        {stream.state === 'live' ? 'Live: changes of this collection appear here.' : stream.state}
+        <span class={`pill ${stream.state === 'live' ? 'good' : ''}`}>{stream.state}</span> {plural(events.length, 'change')} since this page was opened, newest first
       </p>
       <ProblemNotice problem={stream.problem} />
       {events.length === 0 && stream.state === 'live' && (
@@ -536,9 +530,9 @@ const CollectionPage = ({ place }: { place: Place }) => {
   ] as const
   return (
     <>
-      <h1>
-        <a href={link(['documents'])}>Documents</a> / <Text text={place.database} /> / <Text text={place.collection} />
-      </h1>
+      <Title above={[['Documents', link(['documents'])]]}>
+        <Text text={place.database} /> / <Text text={place.collection} />
+      </Title>
       <Tabs label="Parts of the collection" tabs={tabs} current={tab} />
       {tab === 'pipeline' ? (
         <Pipeline place={place} />

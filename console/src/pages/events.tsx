@@ -15,7 +15,7 @@ import { formatJson, parseJson } from '../base/json'
 import { oneLine, plural } from '../base/text'
 import { change, go, link, parameter } from '../route'
 import { useAction } from '../ui/action'
-import { Busy, Card, Code, Confirm, Empty, Field, objectName, ProblemNotice, SeqLink, serverUrl, Tabs, Text, Time } from '../ui/parts'
+import { Busy, Card, Code, Confirm, Empty, Field, objectName, ProblemNotice, SeqLink, serverUrl, Tabs, Text, Time, Title } from '../ui/parts'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
 import { Groups, Projections } from './consumers'
@@ -47,7 +47,7 @@ const StoreList = ({ stores, reload }: { stores: Store[]; reload: () => void }) 
               if (typeof name === 'string' && name !== '') action.run(() => json(encoded`/v1/stores/${name}`, { method: 'PUT' }))
             }}
           >
-            <input name="name" aria-label="Name of the new store" placeholder="name" required />
+            <input name="name" aria-label="Name of the new store" placeholder="new store" required />
             <button disabled={action.busy}>Create a store</button>
           </form>
         )}
@@ -107,8 +107,8 @@ const QueryBuilder = ({ query, set }: { query: EventQuery; set: (query: EventQue
     <div class="stack">
       {items.map((_item, index) => (
         <div key={index} class="row" role="group" aria-label={`Item ${index + 1} of the query`}>
-          {index > 0 && <span class="soft">or</span>}
-          <span class="soft">one of the types</span>
+          {index > 0 && <b>or</b>}
+          <span class="soft">any of the types</span>
           {word(index, 'types', 'add a type')}
           <span class="soft">and all tags</span>
           {word(index, 'tags', 'add a tag')}
@@ -318,7 +318,7 @@ const Browse = ({ store }: { store: string }) => {
   const addTag = (tag: string) => set(withItem(query, 0, (item) => ({ ...item, tags: [...new Set([...item.tags, tag])] })))
   const events = sample.data?.events ?? []
   return (
-    <div class="split">
+    <div class={`split ${picked ? 'picked' : ''}`}>
       <div class="stack">
         <Words title="Types" words={tally(events, (event) => [event.type])} pick={addType} />
         <Words title="Tags" words={tally(events, (event) => event.tags)} pick={addTag} />
@@ -346,11 +346,12 @@ const Browse = ({ store }: { store: string }) => {
           <Empty title={query.items.length === 0 ? 'No events yet' : 'No event matches'} {...(query.items.length === 0 && { command: APPEND(store) })} />
         )}
         {shown.length > 0 && (
-          <div class={picked ? 'halves' : 'stack'}>
+          <div class={picked ? 'beside' : 'stack'}>
             <div class="stack">
               <VirtualList
                 items={shown}
                 label="Events, newest first"
+                columns="event"
                 current={(event) => event.position === position}
                 pick={(event) => change({ position: event.position }, true)}
                 row={(event) => (
@@ -361,9 +362,9 @@ const Browse = ({ store }: { store: string }) => {
                       <bdi>{oneLine(event.type, 60)}</bdi>
                     </b>
                     <span class="mono small">
-                      <bdi>{event.tags.map((tag) => oneLine(tag, 40)).join(' ')}</bdi>
+                      <bdi>{event.tags.map((tag) => oneLine(tag, 40)).join('  ')}</bdi>
                     </span>
-                    <span class="cut soft mono small">
+                    <span class="soft mono small">
                       <bdi>{preview(event)}</bdi>
                     </span>
                   </>
@@ -399,12 +400,12 @@ const AppendForm = ({ store, done }: { store: string; done: () => void }) => {
   return (
     <form class="stack" onSubmit={submit}>
       <div class="row end">
-        <Field label="Type" name="type" required />
-        <Field label="Tags, with spaces between them" name="tags" class="grow" />
+        <Field label="Type" name="type" placeholder="CourseDefined" required />
+        <Field label="Tags, with spaces between them" name="tags" placeholder="course:c1 teacher:t1" class="grow" />
       </div>
       <label class="field">
         Data, as JSON
-        <textarea name="data" rows={3} spellcheck={false} />
+        <textarea name="data" rows={5} placeholder={'{"capacity": 2}'} spellcheck={false} />
       </label>
       <ProblemNotice problem={action.problem} />
       <div>
@@ -429,9 +430,9 @@ const StorePage = ({ store }: { store: string }) => {
   return (
     <>
       <div class="row between">
-        <h1>
-          <a href={link(['events'])}>Events</a> / <Text text={store} />
-        </h1>
+        <Title above={[['Events', link(['events'])]]}>
+          <Text text={store} />
+        </Title>
         {may('admin', store) && (
           <Confirm
             label="Delete the store"
@@ -448,7 +449,7 @@ const StorePage = ({ store }: { store: string }) => {
       ) : tab === 'projections' ? (
         <Projections store={store} />
       ) : tab === 'append' ? (
-        <Card title="Append an event">
+        <Card title="Append an event" narrow>
           <AppendForm
             key={turn}
             store={store}

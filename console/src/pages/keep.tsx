@@ -22,6 +22,7 @@ import { formatBytes, formatCount } from '../base/format'
 import { link, segments } from '../route'
 import { useAction } from '../ui/action'
 import { Busy, Card, Code, Confirm, Dialog, Empty, Field, ProblemNotice, SeqLink, Tabs, Text, Time } from '../ui/parts'
+import { Table } from '../ui/table'
 
 const text = (form: FormData, name: string): string => {
   const value = form.get(name)
@@ -30,7 +31,7 @@ const text = (form: FormData, name: string): string => {
 
 const RoleFields = () => (
   <div class="row end">
-    <Field label="Store or database; * for all" name="store" defaultValue="*" size={14} />
+    <Field label="On the store or database; * for all" name="store" defaultValue="*" />
     {(['read', 'append', 'admin'] as const).map((right) => (
       <label class="check" key={right}>
         <input type="checkbox" name="right" value={right} defaultChecked={right === 'read'} /> {right}
@@ -133,47 +134,34 @@ const Users = () => {
       )}
       {users.data && users.data.length > 0 && (
         <Card title="Users">
-          <div class="scroll" tabIndex={0} role="region" aria-label="Users">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Rights</th>
-                  <th>Created</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {users.data.map((user) => (
-                  <tr key={user.name}>
-                    <td>
-                      <Text text={user.name} />
-                    </td>
-                    <td>
-                      <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} />
-                    </td>
-                    <td>
-                      <Time at={user.created_at} />
-                    </td>
-                    <td class="row">
-                      <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
-                        Grant
-                      </button>
-                      <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
-                        Password
-                      </button>
-                      <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="Users"
+            rows={users.data}
+            id={(user) => user.name}
+            columns={[
+              { name: 'Name', cell: (user) => <Text text={user.name} /> },
+              { name: 'Rights', cell: (user) => <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} /> },
+              { name: 'Created', cell: (user) => <Time at={user.created_at} /> },
+              {
+                name: 'Actions',
+                kind: 'actions',
+                cell: (user) => (
+                  <>
+                    <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
+                      Grant
+                    </button>
+                    <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
+                      Password
+                    </button>
+                    <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
+                  </>
+                ),
+              },
+            ]}
+          />
         </Card>
       )}
-      <Card title="New user">
+      <Card title="New user" narrow>
         <form
           key={turn}
           class="stack"
@@ -224,43 +212,25 @@ const Tokens = () => {
       )}
       {tokens.data && tokens.data.length > 0 && (
         <Card title="API tokens">
-          <div class="scroll" tabIndex={0} role="region" aria-label="API tokens">
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Rights</th>
-                  <th>Created</th>
-                  <th>Expires</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {tokens.data.map((token) => (
-                  <tr key={token.id}>
-                    <td>
-                      <Text text={token.name} />
-                    </td>
-                    <td>
-                      <RoleList roles={token.roles} />
-                    </td>
-                    <td>
-                      <Time at={token.created_at} />
-                    </td>
-                    <td>{token.expires_at === null ? 'never' : <Time at={token.expires_at} />}</td>
-                    <td>
-                      <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table
+            label="API tokens"
+            rows={tokens.data}
+            id={(token) => token.id}
+            columns={[
+              { name: 'Name', cell: (token) => <Text text={token.name} /> },
+              { name: 'Rights', cell: (token) => <RoleList roles={token.roles} /> },
+              { name: 'Created', cell: (token) => <Time at={token.created_at} /> },
+              { name: 'Expires', cell: (token) => (token.expires_at === null ? 'never' : <Time at={token.expires_at} />) },
+              {
+                name: 'Actions',
+                kind: 'actions',
+                cell: (token) => <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />,
+              },
+            ]}
+          />
         </Card>
       )}
-      <Card title="New token">
+      <Card title="New token" narrow>
         <form
           class="stack"
           onSubmit={(event) => {
@@ -296,7 +266,7 @@ const Backups = () => {
   const action = useAction(listed.reload)
   return (
     <div class="stack">
-      <Card title="Make a backup">
+      <Card title="Make a backup" narrow>
         <p class="soft">A copy of the whole database at one commit, while it is in use. Sorted files are shared by hard links.</p>
         <form
           class="row end"
@@ -331,7 +301,7 @@ const Backups = () => {
         ))}
       </Card>
       {listed.data && listed.data.length > 0 && (
-        <Card title="Backups">
+        <Card title="Backups" narrow>
           <ul class="list mono small">
             {listed.data.map((name) => (
               <li key={name}>{name}</li>
@@ -339,7 +309,7 @@ const Backups = () => {
           </ul>
         </Card>
       )}
-      <Card title="Check and restore">
+      <Card title="Check and restore" narrow>
         <p class="soft">A backup is a database directory. These commands check it, and serve it:</p>
         <Code text={`ropewalk verify BACKUPS/${made[0]?.name ?? listed.data?.[0] ?? 'NAME'}\nropewalk serve BACKUPS/${made[0]?.name ?? listed.data?.[0] ?? 'NAME'}`} />
       </Card>
@@ -356,32 +326,16 @@ const Settings = () => {
       title="Settings in force"
       actions={<input data-search aria-label="Find a setting" placeholder="Find a setting (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
     >
-      <div class="scroll" tabIndex={0} role="region" aria-label="Settings">
-        <table>
-          <thead>
-            <tr>
-              <th>Setting</th>
-              <th>Value</th>
-              <th>From</th>
-            </tr>
-          </thead>
-          <tbody>
-            {settings.data
-              .filter((setting) => setting.name.includes(filter))
-              .map((setting) => (
-                <tr key={setting.name}>
-                  <td class="mono">{setting.name}</td>
-                  <td class="mono">
-                    <Text text={setting.value} />
-                  </td>
-                  <td class={setting.origin === 'default' ? 'soft' : ''}>
-                    <Text text={setting.origin} />
-                  </td>
-                </tr>
-              ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Settings"
+        rows={settings.data.filter((setting) => setting.name.includes(filter))}
+        id={(setting) => setting.name}
+        columns={[
+          { name: 'Setting', kind: 'mono', cell: (setting) => setting.name },
+          { name: 'Value', kind: 'mono', cell: (setting) => <Text text={setting.value} /> },
+          { name: 'From', cell: (setting) => <Text text={setting.origin} />, tone: (setting) => setting.origin === 'default' && 'soft' },
+        ]}
+      />
     </Card>
   )
 }
@@ -391,7 +345,7 @@ const Me = () => {
   const caller = session.value
   if (!caller) return null
   return (
-    <Card title="You">
+    <Card title="You" narrow>
       <dl class="facts">
         <dt>Caller</dt>
         <dd>

@@ -11,7 +11,8 @@ import { plural } from '../base/text'
 import { change, link, parameter, parameters } from '../route'
 import { CodeField } from '../ui/code-field'
 import { LazyChart } from '../ui/lazy-chart'
-import { Busy, Card, Empty, Field, ProblemNotice, serverUrl, Tabs, Text, Time } from '../ui/parts'
+import { Busy, Card, Empty, Field, ProblemNotice, Segments, serverUrl, Tabs, Text, Time } from '../ui/parts'
+import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 
 /** Rows of a table of results. */
@@ -60,27 +61,22 @@ const spanOf = (): Span => {
 const InstantTable = ({ series }: { series: readonly Series[] }) => {
   const rows = [...series].sort((a, b) => sampleValue(b.value?.[1] ?? '') - sampleValue(a.value?.[1] ?? '')).slice(0, ROWS_MAX)
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Values">
-      <table>
-        <thead>
-          <tr>
-            <th>Series</th>
-            <th class="number">Value</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ metric, value, histogram }) => (
-            <tr key={seriesName(metric)}>
-              <td class="mono">
-                <Text text={seriesName(metric)} max={400} />
-              </td>
-              <td class="number">{value ? <span title={value[1]}>{formatNumber(sampleValue(value[1]))}</span> : <Tree value={(histogram?.[1] ?? null) as Json} />}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+    <>
+      <Table
+        label="Values"
+        rows={rows}
+        id={({ metric }) => seriesName(metric)}
+        columns={[
+          { name: 'Series', kind: 'mono', cell: ({ metric }) => <Text text={seriesName(metric)} max={400} /> },
+          {
+            name: 'Value',
+            kind: 'number',
+            cell: ({ value, histogram }) => (value ? <span title={value[1]}>{formatNumber(sampleValue(value[1]))}</span> : <Tree value={(histogram?.[1] ?? null) as Json} />),
+          },
+        ]}
+      />
       {series.length > ROWS_MAX && <p class="soft">The first {ROWS_MAX} of {formatCount(series.length)} series.</p>}
-    </div>
+    </>
   )
 }
 
@@ -126,7 +122,15 @@ const Panel = ({ promql, span, as }: { promql: string; span: Span; as: 'graph' |
   )
 }
 
-const RANGES = ['5m', '15m', '1h', '6h', '1d', '1w', '4w'] as const
+const RANGES: readonly string[] = ['5m', '15m', '1h', '6h', '1d', '1w', '4w']
+
+/** Queries of a newcomer: what they show, and their text. */
+const EXAMPLES = [
+  ['99 % of commits take at most', 'histogram_quantile(0.99, sum by (le) (rate(ropewalk_request_seconds_bucket{operation=~"append|transaction|sql"}[1m])))'],
+  ['commits each second', 'sum(rate(ropewalk_commits_total[1m]))'],
+  ['requests each second by protocol', 'sum by (protocol) (rate(ropewalk_requests_total[1m]))'],
+  ['lag of projections', 'ropewalk_projection_lag_events'],
+] as const
 
 const Query = () => {
   const hints = useHints()
@@ -139,22 +143,17 @@ const Query = () => {
   const metrics = useLoaded('metrics', () => hints.metrics())
   return (
     <div class="stack">
-      <div class="row between">
-        <div class="row" role="group" aria-label="Form of the results">
-          <button aria-pressed={as === 'graph'} onClick={() => change({ as: undefined })}>
-            Graph
-          </button>
-          <button aria-pressed={as === 'table'} onClick={() => change({ as: 'table' })}>
-            Table
-          </button>
-        </div>
-        <div class="row" role="group" aria-label="Range">
-          {RANGES.map((name) => (
-            <button key={name} class="small" aria-pressed={parameter('range', '1h') === name} onClick={() => change({ range: name, end: undefined, step: undefined })}>
-              {name}
-            </button>
-          ))}
-        </div>
+      <div class="row end">
+        <Segments
+          label="Form of the results"
+          options={[
+            ['graph', 'Graph'],
+            ['table', 'Table'],
+          ]}
+          current={as}
+          choose={(form) => change({ as: form === 'graph' ? undefined : form })}
+        />
+        <Segments label="Range" options={RANGES.map((name) => [name, name] as const)} current={parameter('range', '1h')} choose={(name) => change({ range: name, end: undefined, step: undefined })} />
         <form
           class="row end"
           onSubmit={(event) => {
@@ -168,9 +167,9 @@ const Query = () => {
             change({ range: text('range'), end: Number.isNaN(end.getTime()) ? undefined : end.toISOString(), step: text('step') })
           }}
         >
-          <Field label="Range" name="range" size={6} key={`r${parameter('range')}`} defaultValue={parameter('range', '1h')} />
+          <Field label="Other range" name="range" class="short" key={`r${parameter('range')}`} defaultValue={parameter('range', '1h')} />
+          <Field label="Step" name="step" class="short" key={`s${parameter('step')}`} placeholder={`${span.step}s`} defaultValue={parameter('step')} />
           <Field label="Until" name="end" type="datetime-local" step="1" key={`e${parameter('end')}`} defaultValue={span.end === undefined ? '' : formatLocal(new Date(span.end * 1000)).slice(0, 19).replace(' ', 'T')} />
-          <Field label="Step" name="step" size={6} key={`s${parameter('step')}`} placeholder={`${span.step}s`} defaultValue={parameter('step')} />
           <button>Set</button>
         </form>
       </div>
@@ -189,6 +188,16 @@ const Query = () => {
             <button class="primary" onClick={() => run(index, texts[index] ?? query)}>
               Run <kbd>Ctrl+Enter</kbd>
             </button>
+            {query === '' && (
+              <span class="row">
+                <span class="soft">or</span>
+                {EXAMPLES.map(([name, promql]) => (
+                  <button key={name} class="small" onClick={() => run(index, promql)}>
+                    {name}
+                  </button>
+                ))}
+              </span>
+            )}
             {shown.length > 1 && (
               <button
                 onClick={() => {
@@ -204,7 +213,7 @@ const Query = () => {
         </Card>
       ))}
       <div>
-        <button onClick={() => change({ q: [...shown, 'up'] })}>Add a query</button>
+        <button onClick={() => change({ q: [...shown, ''] })}>Add a query</button>
       </div>
       {metrics.data?.length === 0 && (
         <Empty
@@ -230,21 +239,24 @@ const Counts = ({ title, rows, href }: { title: string; rows: { name: string; va
   const most = Math.max(...(rows ?? []).map((row) => row.value), 1)
   return (
     <Card title={title}>
-      <table>
-        <tbody>
-          {(rows ?? []).map((row) => (
-            <tr key={row.name}>
-              <td class="mono">{href ? <a href={href(row.name)}><Text text={row.name} max={160} /></a> : <Text text={row.name} max={160} />}</td>
-              <td class="number">{formatCount(row.value)}</td>
-              <td style={{ width: '30%' }}>
-                <div class="bar">
-                  <span style={{ width: `${(100 * row.value) / most}%` }} />
-                </div>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        label={title}
+        rows={rows ?? []}
+        id={(row) => row.name}
+        columns={[
+          { name: 'Name', kind: 'mono', cell: (row) => (href ? <a href={href(row.name)}><Text text={row.name} max={160} /></a> : <Text text={row.name} max={160} />) },
+          { name: 'Count', kind: 'number', cell: (row) => formatCount(row.value) },
+          {
+            name: 'Share',
+            kind: 'share',
+            cell: (row) => (
+              <div class="bar">
+                <span style={{ width: `${(100 * row.value) / most}%` }} />
+              </div>
+            ),
+          },
+        ]}
+      />
     </Card>
   )
 }
@@ -254,7 +266,7 @@ const Cardinality = () => {
   if (!tsdb.data) return tsdb.problem ? <ProblemNotice problem={tsdb.problem} retry={tsdb.reload} /> : <Busy />
   return (
     <>
-      <p>{formatCount(tsdb.data.headStats.numSeries)} series</p>
+      <p class="soft">{formatCount(tsdb.data.headStats.numSeries)} series</p>
       <div class="halves">
         <Counts title="Metrics with the most series" rows={tsdb.data.seriesCountByMetricName} href={(name) => link(['metrics'], { q: `{__name__=${JSON.stringify(name)}}`, as: 'table' })} />
         <Counts title="Labels with the most values" rows={tsdb.data.labelValueCountByLabelName} />
@@ -297,10 +309,10 @@ const Rules = () => {
           {group.rules.map((rule) => (
             <details key={`${rule.type} ${rule.name}`} open={rule.state === 'firing'}>
               <summary>
-                <Text text={rule.name} /> <span class={`pill ${rule.state === 'firing' || rule.health === 'err' ? 'bad' : rule.state === 'pending' ? 'warn' : 'good'}`}>{rule.state ?? rule.health}</span>
+                <Text text={rule.name} /> <span class={`pill ${rule.state === 'firing' || rule.health === 'err' ? 'bad' : rule.state === 'pending' ? 'warn' : rule.state === 'inactive' ? '' : 'good'}`}>{rule.state ?? rule.health}</span>
               </summary>
               <p>
-                <a class="mono" href={link(['metrics'], { q: rule.query })}>
+                <a class="mono target" href={link(['metrics'], { q: rule.query })}>
                   <Text text={rule.query} />
                 </a>
               </p>
@@ -347,38 +359,25 @@ const Targets = () => {
     )
   }
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Targets">
-      <table>
-        <thead>
-          <tr>
-            <th>Job</th>
-            <th>Address</th>
-            <th>Health</th>
-            <th>Last scrape</th>
-            <th class="number">Took</th>
-          </tr>
-        </thead>
-        <tbody>
-          {targets.data.activeTargets.map((target) => (
-            <tr key={target.scrapePool + target.scrapeUrl}>
-              <td>
-                <Text text={target.scrapePool} />
-              </td>
-              <td class="mono">
-                <Text text={target.scrapeUrl} />
-              </td>
-              <td>
-                <span class={`pill ${target.health === 'up' ? 'good' : target.health === 'down' ? 'bad' : ''}`}>{target.health}</span> <Text text={target.lastError} max={200} />
-              </td>
-              <td>
-                <Time at={target.lastScrape} age />
-              </td>
-              <td class="number">{formatDuration(target.lastScrapeDuration)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      label="Targets"
+      rows={targets.data.activeTargets}
+      id={(target) => target.scrapePool + target.scrapeUrl}
+      columns={[
+        { name: 'Job', cell: (target) => <Text text={target.scrapePool} /> },
+        { name: 'Address', kind: 'mono', cell: (target) => <Text text={target.scrapeUrl} /> },
+        {
+          name: 'Health',
+          cell: (target) => (
+            <>
+              <span class={`pill ${target.health === 'up' ? 'good' : target.health === 'down' ? 'bad' : ''}`}>{target.health}</span> <Text text={target.lastError} max={200} />
+            </>
+          ),
+        },
+        { name: 'Last scrape', cell: (target) => <Time at={target.lastScrape} age /> },
+        { name: 'Took', kind: 'number', cell: (target) => formatDuration(target.lastScrapeDuration) },
+      ]}
+    />
   )
 }
 

@@ -13,12 +13,15 @@ import { member, parseJson } from '../base/json'
 import { plural } from '../base/text'
 import { link } from '../route'
 import { Chart } from '../ui/chart'
-import { Busy, Card, Code, Empty, ProblemNotice, serverUrl, Text } from '../ui/parts'
+import { Busy, Card, Code, Empty, ProblemNotice, SeqLink, serverUrl, Text } from '../ui/parts'
+import { Table } from '../ui/table'
 
 const LIVE_MS = 2_000
 const HISTORY_MS = 15_000
 const HOUR = 3_600
 const STEP = 15
+/** Shortest time that the charts show. */
+const SHORTEST = 300
 
 interface Level {
   runs: number
@@ -42,22 +45,32 @@ export interface Stats {
 
 const promLink = (promql: string) => link(['metrics'], { q: promql, range: '1h' })
 
-/** Two scrapes in a row, and what was counted between them. */
+/** Two scrapes in a row, what was counted between them, and the values of the tiles at the scrapes before. */
 interface Live {
   now: Scrape
   before: Scrape | undefined
+  past: readonly Values[]
 }
 
+/** Time between the first two scrapes: rates appear at once. */
+const FIRST_MS = 600
+/** Values of a tile that its line shows. */
+const PAST_MAX = 60
+
 const useLive = (wanted: boolean) => {
-  const last = useRef<Scrape | undefined>(undefined)
+  const last = useRef<Live | undefined>(undefined)
   return useLoaded<Live>(
     wanted ? 'live' : undefined,
     async (signal) => {
-      const text = await (await send('/metrics', { signal })).text()
-      const now = new Scrape(text, performance.now() / 1000)
-      const before = last.current
-      last.current = now
-      return { now, before }
+      const scrape = async () => new Scrape(await (await send('/metrics', { signal })).text(), performance.now() / 1000)
+      let before = last.current?.now
+      if (!before) {
+        before = await scrape()
+        await new Promise((resolve) => setTimeout(resolve, FIRST_MS))
+      }
+      const live = { now: await scrape(), before, past: last.current?.past ?? [] }
+      last.current = { ...live, past: [...live.past, valuesOf(live)].slice(-PAST_MAX) }
+      return last.current
     },
     LIVE_MS,
   )
@@ -92,81 +105,130 @@ const useStats = (wanted: boolean): Stats | undefined => {
   return stats
 }
 
-const Tile = ({ name, value, note, href }: { name: string; value: string; note?: string; href: string }) => (
-  <a class="tile" href={href}>
-    <span class="soft">{name}</span>
-    <span class="value">{value}</span>
-    {note !== undefined && <span class="soft small">{note}</span>}
-  </a>
-)
-
 const shown = (value: number | undefined, format: (value: number) => string): string =>
   value === undefined ? '–' : format(value)
 
 /** Counters of the two scrapes as rates. */
-const rateOf = ({ now, before }: Live, name: string, where: Record<string, string> = {}): number | undefined =>
+const rateOf = ({ now, before }: Omit<Live, 'past'>, name: string, where: Record<string, string> = {}): number | undefined =>
   before && rate(before.sum(name, where), now.sum(name, where), now.seconds - before.seconds)
 
-const Tiles = ({ live }: { live: Live }) => {
+/** What the tiles show. */
+const valuesOf = (live: Omit<Live, 'past'>) => {
   const { now, before } = live
-  const commits = rateOf(live, 'ropewalk_commits_total')
   const syncs = rateOf(live, 'ropewalk_log_syncs_total')
-  const requests = rateOf(live, 'ropewalk_requests_total')
-  const slow =
-    before && bucketQuantile(0.99, before.all('ropewalk_request_seconds_bucket'), now.all('ropewalk_request_seconds_bucket'))
-  const memory = now.sum('ropewalk_memtable_bytes')
-  const memoryMax = now.sum('ropewalk_memtable_bytes_max')
-  const written = rateOf(live, 'ropewalk_log_written_bytes_total')
+  const syncSeconds = rateOf(live, 'ropewalk_log_sync_seconds_total')
+  return {
+    commits: rateOf(live, 'ropewalk_commits_total'),
+    syncs,
+    syncTime: syncs !== undefined && syncs > 0 && syncSeconds !== undefined ? syncSeconds / syncs : undefined,
+    requests: rateOf(live, 'ropewalk_requests_total'),
+    slow: before && bucketQuantile(0.99, before.all('ropewalk_request_seconds_bucket'), now.all('ropewalk_request_seconds_bucket')),
+    memory: now.sum('ropewalk_memtable_bytes'),
+    cache: now.sum('ropewalk_cache_bytes'),
+    written: rateOf(live, 'ropewalk_log_written_bytes_total'),
+    connections: now.sum('ropewalk_connections'),
+    subscriptions: now.sum('ropewalk_subscriptions'),
+  }
+}
+type Values = ReturnType<typeof valuesOf>
+
+/** The last two minutes of a value as a line; a gap where it was not known. */
+const Spark = ({ values }: { values: readonly (number | undefined)[] }) => {
+  const most = Math.max(...values.map((value) => (value !== undefined && Number.isFinite(value) ? value : 0)))
+  const start = PAST_MAX - values.length
+  const points = values.flatMap((value, index) =>
+    value === undefined || !Number.isFinite(value) ? [] : [`${((start + index) * 100) / (PAST_MAX - 1)},${most > 0 ? 25 - (24 * value) / most : 25}`],
+  )
   return (
-    <div class="tiles">
+    <svg viewBox="0 0 100 26" preserveAspectRatio="none" aria-hidden="true">
+      <polyline points={points.join(' ')} vector-effect="non-scaling-stroke" />
+    </svg>
+  )
+}
+
+const Tile = ({ name, value, note, href, past }: { name: string; value: string; note: string; href: string; past: readonly (number | undefined)[] }) => (
+  <a class="tile" href={href}>
+    <span class="soft">{name}</span>
+    <span class="value">{value}</span>
+    <span class="soft small">{note}</span>
+    <Spark values={past} />
+  </a>
+)
+
+const Tiles = ({ live }: { live: Live }) => {
+  const { now, past } = live
+  const { commits, syncs, syncTime, requests, slow, memory, cache, written, connections, subscriptions } = valuesOf(live)
+  const memoryMax = now.sum('ropewalk_memtable_bytes_max')
+  const line = (name: keyof Values) => past.map((values) => values[name])
+  const eachSync = commits !== undefined && syncs !== undefined && syncs > 0 ? `${formatCompact(commits / syncs)} commits each` : 'group commit'
+  return (
+    <div class="tiles of-eight">
       <Tile
         name="Commits"
         value={shown(commits, formatRate)}
         note={`${formatCount(now.sum('ropewalk_commits_total') ?? 0)} in all`}
         href={promLink('sum(rate(ropewalk_commits_total[1m]))')}
+        past={line('commits')}
       />
       <Tile
         name="Log syncs"
         value={shown(syncs, formatRate)}
-        note={commits !== undefined && syncs !== undefined && syncs > 0 ? `${formatCompact(commits / syncs)} commits each` : 'group commit'}
+        note={syncTime === undefined ? eachSync : `${formatDuration(syncTime)}, ${eachSync}`}
         href={promLink('sum(rate(ropewalk_log_syncs_total[1m]))')}
+        past={line('syncs')}
       />
       <Tile
         name="Requests"
         value={shown(requests, formatRate)}
         note={`${formatCount(now.sum('ropewalk_requests_running') ?? 0)} running`}
         href={promLink('sum by (protocol) (rate(ropewalk_requests_total[1m]))')}
+        past={line('requests')}
       />
       <Tile
-        name="99 % of requests within"
-        value={shown(slow, (bound) => (Number.isFinite(bound) ? formatDuration(bound) : 'over 30 s'))}
-        note="of the last 2 s"
+        name="Slowest 1 % take over"
+        value={shown(slow, (bound) => (Number.isFinite(bound) ? formatDuration(bound) : '30 s'))}
+        note="requests of the last 2 s"
         href={promLink('histogram_quantile(0.99, sum by (le, operation) (rate(ropewalk_request_seconds_bucket[1m])))')}
+        past={line('slow')}
+      />
+      <Tile
+        name="Written to the log"
+        value={shown(written, (bytes) => `${formatBytes(bytes)}/s`)}
+        note={plural(now.sum('ropewalk_log_segments') ?? 0, 'segment')}
+        href={promLink('sum(rate(ropewalk_log_written_bytes_total[1m]))')}
+        past={line('written')}
       />
       <Tile
         name="Memtables"
         value={shown(memory, formatBytes)}
         note={memory !== undefined && memoryMax !== undefined ? `${formatShare(memory, memoryMax)} of ${formatBytes(memoryMax)}` : ''}
         href={promLink('ropewalk_memtable_bytes')}
+        past={line('memory')}
       />
       <Tile
         name="Block cache"
-        value={shown(now.sum('ropewalk_cache_bytes'), formatBytes)}
-        note={`${formatCount(now.sum('ropewalk_runs') ?? 0)} sorted files`}
+        value={shown(cache, formatBytes)}
+        note={plural(now.sum('ropewalk_runs') ?? 0, 'sorted file')}
         href={promLink('ropewalk_cache_bytes')}
+        past={line('cache')}
       />
-      <Tile
-        name="Log"
-        value={shown(written, (bytes) => `${formatBytes(bytes)}/s`)}
-        note={plural(now.sum('ropewalk_log_segments') ?? 0, 'segment')}
-        href={promLink('sum(rate(ropewalk_log_written_bytes_total[1m]))')}
-      />
-      <Tile
-        name="Subscriptions"
-        value={formatCount(now.sum('ropewalk_subscriptions') ?? 0)}
-        note={`${formatCount(now.sum('ropewalk_reads') ?? 0)} open reads`}
-        href={promLink('ropewalk_subscriptions')}
-      />
+      {connections === undefined ? (
+        <Tile
+          name="Subscriptions"
+          value={shown(subscriptions, formatCount)}
+          note={`${formatCount(now.sum('ropewalk_reads') ?? 0)} open reads`}
+          href={promLink('ropewalk_subscriptions')}
+          past={line('subscriptions')}
+        />
+      ) : (
+        <Tile
+          name="Connections"
+          value={formatCount(connections)}
+          note={`${plural(subscriptions ?? 0, 'subscription')}, ${plural(now.sum('ropewalk_reads') ?? 0, 'open read')}`}
+          href={promLink('sum by (protocol) (ropewalk_connections)')}
+          past={line('connections')}
+        />
+      )}
     </div>
   )
 }
@@ -186,7 +248,7 @@ const Health = ({ live, stats, notReady }: { live: Live | undefined; stats: Stat
           ? (['warn', 'Writers wait: the memtables are full, and a flush is on its way'] as const)
           : parked > 0
             ? (['warn', `${plural(parked, 'event')} of projections were set aside`] as const)
-            : (['good', 'Healthy: commits are accepted and durable'] as const)
+            : (['good', 'Commits are accepted and durable'] as const)
   return (
     <p class="row" role="status">
       <span class={`pill ${state}`}>
@@ -209,13 +271,13 @@ const useHistory = () =>
     'history',
     async (signal) => {
       const to = Math.floor(Date.now() / 1000 / STEP) * STEP
-      const from = to - HOUR
-      const all = await Promise.all(
-        Object.entries(QUERIES).map(async ([name, promql]) => {
-          const { data } = await range(promql, from, to, STEP, signal)
-          return [name, onGrid(data.result as Series[], from, to, STEP)] as const
-        }),
+      const results = await Promise.all(
+        Object.entries(QUERIES).map(async ([name, promql]) => [name, (await range(promql, to - HOUR, to, STEP, signal)).data.result as Series[]] as const),
       )
+      // A server that started a few minutes ago has no hour to show.
+      const first = Math.min(to, ...results.flatMap(([, series]) => series.map(({ values }) => values?.[0]?.[0] ?? to)))
+      const from = Math.max(to - HOUR, Math.min(first, to - SHORTEST))
+      const all = results.map(([name, series]) => [name, onGrid(series, from, to, STEP)] as const)
       return Object.fromEntries(all) as Record<keyof typeof QUERIES, ReturnType<typeof onGrid>>
     },
     HISTORY_MS,
@@ -253,17 +315,17 @@ const History = () => {
   const perSecond = (value: number) => formatRate(value)
   return (
     <div class="panels">
-      <Card title={<a href={promLink(QUERIES.commits)}>Commits, last hour</a>}>
-        <Chart label="Commits for each second in the last hour" times={data.commits.times} lines={named.commits} format={perSecond} />
+      <Card title={<a href={promLink(QUERIES.commits)}>Commits</a>}>
+        <Chart label="Commits for each second in the last hour" times={data.commits.times} lines={named.commits} format={perSecond} fromZero />
       </Card>
       <Card title={<a href={promLink(QUERIES.requests)}>Requests by protocol</a>}>
-        <Chart label="Requests for each second by protocol" times={data.requests.times} lines={named.requests} format={perSecond} />
+        <Chart label="Requests for each second by protocol" times={data.requests.times} lines={named.requests} format={perSecond} fromZero />
       </Card>
       <Card title={<a href={promLink(QUERIES.memory)}>Memory</a>}>
-        <Chart label="Bytes of memtables and of the block cache" times={data.memory.times} lines={named.memory} format={formatBytes} />
+        <Chart label="Bytes of memtables and of the block cache" times={data.memory.times} lines={named.memory} format={formatBytes} fromZero binary />
       </Card>
       <Card title={<a href={promLink(QUERIES.log)}>Bytes written to the log</a>}>
-        <Chart label="Bytes for each second written to the log" times={data.log.times} lines={named.log} format={(value) => `${formatBytes(value)}/s`} />
+        <Chart label="Bytes for each second written to the log" times={data.log.times} lines={named.log} format={(value) => `${formatBytes(value)}/s`} fromZero binary />
       </Card>
     </div>
   )
@@ -283,38 +345,23 @@ const Operations = ({ live }: { live: Live }) => {
     .slice(0, 12)
   return (
     <Card title="Operations">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Operations">
-        <table>
-          <thead>
-            <tr>
-              <th>Protocol</th>
-              <th>Operation</th>
-              <th class="number">Now</th>
-              <th class="number">Mean time</th>
-              <th class="number">Since the start</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((row) => (
-              <tr key={`${row.protocol} ${row.operation}`}>
-                <td>{row.protocol}</td>
-                <td>
-                  <a
-                    href={promLink(
-                      `histogram_quantile(0.99, sum by (le) (rate(ropewalk_request_seconds_bucket{protocol="${row.protocol}",operation="${row.operation}"}[1m])))`,
-                    )}
-                  >
-                    {row.operation}
-                  </a>
-                </td>
-                <td class="number">{shown(row.rate, formatRate)}</td>
-                <td class="number">{formatDuration(row.mean)}</td>
-                <td class="number">{formatCount(row.count)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Operations"
+        rows={rows}
+        id={(row) => `${row.protocol} ${row.operation}`}
+        columns={[
+          { name: 'Protocol', cell: (row) => row.protocol },
+          {
+            name: 'Operation',
+            cell: ({ protocol, operation }) => (
+              <a href={promLink(`histogram_quantile(0.99, sum by (le) (rate(ropewalk_request_seconds_bucket{protocol="${protocol}",operation="${operation}"}[1m])))`)}>{operation}</a>
+            ),
+          },
+          { name: 'Now', kind: 'number', cell: (row) => shown(row.rate, formatRate) },
+          { name: 'Mean time', kind: 'number', cell: (row) => formatDuration(row.mean) },
+          { name: 'Since the start', kind: 'number', cell: (row) => formatCount(row.count) },
+        ]}
+      />
     </Card>
   )
 }
@@ -323,37 +370,34 @@ const Storage = ({ stats }: { stats: Stats }) => {
   const rows = [...stats.keyspaces].filter((keyspace) => keyspace.entries > 0).sort((a, b) => b.file_bytes - a.file_bytes)
   return (
     <Card title="Storage">
-      <p class="soft small">
-        Commit {formatCount(stats.seq)}; recovery would start after commit {formatCount(stats.checkpoint)}.{' '}
-        {plural(stats.memtables_frozen, 'memtable')} wait for a flush, {plural(stats.snapshots, 'snapshot')} open.
-      </p>
+      <dl class="facts">
+        <dt>Newest commit</dt>
+        <dd>{may('admin') && stats.seq > 0 ? <SeqLink seq={stats.seq} /> : formatCount(stats.seq)}</dd>
+        <dt>In sorted files up to</dt>
+        <dd>commit {formatCount(stats.checkpoint)}; recovery reads the log after it</dd>
+        <dt>Waiting for a flush</dt>
+        <dd>{plural(stats.memtables_frozen, 'memtable')}</dd>
+        <dt>Open snapshots</dt>
+        <dd>{formatCount(stats.snapshots)}</dd>
+      </dl>
+      {rows.length === 0 && <p class="soft">All data is in memtables and in the log so far. Sorted files appear after the first flush.</p>}
       {rows.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Storage">
-          <table>
-            <thead>
-              <tr>
-                <th>Keyspace</th>
-                <th class="number">Entries</th>
-                <th class="number">On disk</th>
-                <th>Levels: files, bytes</th>
-                <th class="number">Merged for each byte flushed</th>
-              </tr>
-            </thead>
-            <tbody>
-              {rows.map((keyspace) => (
-                <tr key={keyspace.name}>
-                  <td>{keyspace.name}</td>
-                  <td class="number">{formatCount(keyspace.entries)}</td>
-                  <td class="number">{formatBytes(keyspace.file_bytes)}</td>
-                  <td>{keyspace.levels.map((level) => `${level.runs}, ${formatBytes(level.bytes)}`).join(' · ')}</td>
-                  <td class="number">
-                    {keyspace.flushed_bytes > 0 ? formatCompact(keyspace.compacted_bytes / keyspace.flushed_bytes) : '–'}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table
+          label="Storage"
+          rows={rows}
+          id={(keyspace) => keyspace.name}
+          columns={[
+            { name: 'Keyspace', cell: (keyspace) => keyspace.name },
+            { name: 'Entries', kind: 'number', cell: (keyspace) => formatCount(keyspace.entries) },
+            { name: 'On disk', kind: 'number', cell: (keyspace) => formatBytes(keyspace.file_bytes) },
+            { name: 'Levels: files, bytes', cell: (keyspace) => keyspace.levels.map((level) => `${level.runs}, ${formatBytes(level.bytes)}`).join(' · ') },
+            {
+              name: 'Merged for each byte flushed',
+              kind: 'number',
+              cell: (keyspace) => (keyspace.flushed_bytes > 0 ? formatCompact(keyspace.compacted_bytes / keyspace.flushed_bytes) : '–'),
+            },
+          ]}
+        />
       )}
     </Card>
   )
@@ -415,37 +459,28 @@ const Consumers = () => {
   if (data.rows.length === 0) return null
   return (
     <Card title="Consumers">
-      <div class="scroll" tabIndex={0} role="region" aria-label="Consumers">
-        <table>
-          <thead>
-            <tr>
-              <th>Store</th>
-              <th>Consumer</th>
-              <th>State</th>
-              <th class="number">Lag</th>
-              <th class="number">Parked</th>
-            </tr>
-          </thead>
-          <tbody>
-            {data.rows.map((row) => (
-              <tr key={`${row.store} ${row.kind} ${row.name}`}>
-                <td>
-                  <Text text={row.store} />
-                </td>
-                <td>
-                  <a href={link(['events', row.store], { tab: row.kind === 'group' ? 'groups' : 'projections' })}>
-                    <Text text={row.name} />
-                  </a>{' '}
-                  <span class="soft">{row.kind}</span>
-                </td>
-                <td class={row.state === 'failed' ? 'bad' : ''}>{row.state}</td>
-                <td class="number">{formatCount(row.lag)}</td>
-                <td class={`number ${row.parked > 0 ? 'warn' : ''}`}>{formatCount(row.parked)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table
+        label="Consumers"
+        rows={data.rows}
+        id={(row) => `${row.store} ${row.kind} ${row.name}`}
+        columns={[
+          { name: 'Store', cell: (row) => <Text text={row.store} /> },
+          {
+            name: 'Consumer',
+            cell: (row) => (
+              <>
+                <a href={link(['events', row.store], { tab: row.kind === 'group' ? 'groups' : 'projections' })}>
+                  <Text text={row.name} />
+                </a>{' '}
+                <span class="soft">{row.kind}</span>
+              </>
+            ),
+          },
+          { name: 'State', cell: (row) => row.state, tone: (row) => row.state === 'failed' && 'bad' },
+          { name: 'Lag', kind: 'number', cell: (row) => formatCount(row.lag) },
+          { name: 'Parked', kind: 'number', cell: (row) => formatCount(row.parked), tone: (row) => row.parked > 0 && 'warn' },
+        ]}
+      />
     </Card>
   )
 }
@@ -457,9 +492,7 @@ export const Now = () => {
   const ready = useLoaded('ready', async (signal) => (await send('/ready', { signal })).status, 5_000)
   return (
     <>
-      <div class="row between">
-        <h1>Now</h1>
-      </div>
+      <h1>Now</h1>
       <Health live={live.data} stats={stats} notReady={ready.problem} />
       {!all && (
         <div class="notice">
@@ -471,8 +504,10 @@ export const Now = () => {
       {all && <History />}
       <div class="halves">
         {live.data && <Operations live={live.data} />}
-        {stats && <Storage stats={stats} />}
-        <Consumers />
+        <div class="stack">
+          <Consumers />
+          {stats && <Storage stats={stats} />}
+        </div>
       </div>
       {all && (
         <details class="soft small">

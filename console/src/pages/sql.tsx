@@ -4,12 +4,12 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { isAbort, problemOf } from '../api/client'
 import type { Problem } from '../api/client'
 import { useLoaded } from '../api/resource'
-import { cellText, isNumeric, isTime, loadTables, runSql, tableName } from '../api/sql'
+import { cancelSql, cellText, isNumeric, isTime, loadTables, quoted, runSql, statementId, tableName } from '../api/sql'
 import type { SqlResult, TableInfo } from '../api/sql'
 import { csv } from '../base/csv'
-import { formatDuration } from '../base/format'
+import { formatDuration, formatShare } from '../base/format'
 import { formatJson } from '../base/json'
-import { parsePlan } from '../base/plan'
+import { findings, onlyTable, parsePlan } from '../base/plan'
 import type { PlanNode } from '../base/plan'
 import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
@@ -55,46 +55,89 @@ const download = (name: string, type: string, text: string) => {
   URL.revokeObjectURL(url)
 }
 
-const PlanStep = ({ node, most }: { node: PlanNode; most: number }) => (
+/** What the steps of a plan do. */
+const MEANINGS: Record<string, string> = {
+  DataSource: 'reads a whole table',
+  Filter: 'keeps the rows that match',
+  Projection: 'computes columns',
+  Aggregate: 'groups rows',
+  HashJoin: 'joins by a table of hashes',
+  NestedLoopJoin: 'compares each row with each other row',
+  SortMergeJoin: 'joins rows in order',
+  CrossJoin: 'combines each row with each other row',
+  Sort: 'sorts rows',
+  Window: 'computes over windows of rows',
+  Union: 'joins results one after the other',
+}
+
+const PlanStep = ({ node, total, slowest }: { node: PlanNode; total: number; slowest: PlanNode | undefined }) => (
   <li>
-    <div class="row">
-      <Text text={node.text} />
-    </div>
-    {(node.rows !== undefined || node.seconds !== undefined) && (
-      <div class="row small">
-        {node.rows !== undefined && <span class="pill">{node.rows} rows</span>}
-        {node.seconds !== undefined && (
-          <>
-            <span class="pill">{formatDuration(node.seconds)}</span>
-            <div class="bar" style={{ width: '140px' }}>
-              <span style={{ width: `${most > 0 ? (100 * node.seconds) / most : 0}%` }} />
-            </div>
-          </>
+    <div class="step">
+      <div>
+        <b>{node.name}</b> <span class="soft">{MEANINGS[node.name] ?? ''}</span>
+        {node.detail !== '' && (
+          <div class="mono small">
+            <Text text={node.detail} max={300} />
+          </div>
+        )}
+        {node.metrics.length > 0 && (
+          <details class="small">
+            <summary class="soft">all measurements</summary>
+            <dl class="facts mono">
+              {node.metrics.map(([name, value]) => [<dt key={`t${name}`}>{name}</dt>, <dd key={`d${name}`}>{value}</dd>])}
+            </dl>
+          </details>
         )}
       </div>
-    )}
+      <span class="number">{node.rows === undefined ? '' : `${node.rows} rows`}</span>
+      <span class={`number ${node === slowest ? 'bad' : ''}`}>{node.seconds === undefined ? '' : formatDuration(node.seconds)}</span>
+      <div class="bar">
+        <span style={{ width: `${total > 0 ? (100 * (node.seconds ?? 0)) / total : 0}%` }} />
+      </div>
+    </div>
     {node.children.length > 0 && (
       <ul>
         {node.children.map((child, index) => (
-          <PlanStep key={index} node={child} most={most} />
+          <PlanStep key={index} node={child} total={total} slowest={slowest} />
         ))}
       </ul>
     )}
   </li>
 )
 
-const longest = (nodes: readonly PlanNode[]): number =>
-  nodes.reduce((most, node) => Math.max(most, node.seconds ?? 0, longest(node.children)), 0)
-
-const Plan = ({ lines }: { lines: string[] }) => {
+/** A plan as a tree, and why the statement takes the time that it takes. */
+const Plan = ({ lines, statement, edit }: { lines: string[]; statement: string; edit: (sql: string) => void }) => {
   const nodes = useMemo(() => parsePlan(lines), [lines])
+  const { seconds, slowest, scans, columns } = useMemo(() => findings(nodes), [nodes])
+  const table = onlyTable(statement)
+  const index = scans && columns.length > 0 && table !== undefined ? `CREATE INDEX ON ${table} (${columns.map(quoted).join(', ')})` : undefined
   return (
-    <div class="tree" role="region" aria-label="Plan">
-      <ul>
-        {nodes.map((node, index) => (
-          <PlanStep key={index} node={node} most={longest(nodes)} />
-        ))}
-      </ul>
+    <div class="stack" role="region" aria-label="Plan">
+      {slowest && seconds > 0 && (
+        <p>
+          The slowest step is <b>{slowest.name}</b>: {formatDuration(slowest.seconds ?? 0)} of {formatDuration(seconds)}, {formatShare(slowest.seconds ?? 0, seconds)}.
+        </p>
+      )}
+      {scans && (
+        <div class="notice warn">
+          <p>The statement reads a whole table. With an index on the columns that it compares, it reads the rows that match.</p>
+          {index !== undefined && (
+            <div class="row">
+              <code>{index}</code>
+              <button class="small" onClick={() => edit(index)}>
+                Put it into the editor
+              </button>
+            </div>
+          )}
+        </div>
+      )}
+      <div class="plan scroll" tabIndex={0} role="group" aria-label="Steps">
+        <ul>
+          {nodes.map((node, place) => (
+            <PlanStep key={place} node={node} total={seconds} slowest={slowest} />
+          ))}
+        </ul>
+      </div>
     </div>
   )
 }
@@ -121,13 +164,13 @@ export const plotOf = (result: SqlResult) => {
   }
 }
 
-const Result = ({ result, name }: { result: SqlResult; name: string }) => {
+const Result = ({ result, name, statement, edit }: { result: SqlResult; name: string; statement: string; edit: (sql: string) => void }) => {
   const [plotted, setPlotted] = useState(false)
   const { columns, rows } = result
   const plot = useMemo(() => (plotted ? plotOf(result) : undefined), [plotted, result])
-  if (!columns || !rows) return <p class="mono">{result.command}</p>
+  if (!columns || !rows) return <p class="soft">Done.</p>
   if (columns.length === 1 && columns[0]?.name === 'QUERY PLAN') {
-    return <Plan lines={rows.map((row) => cellText(row[0]) ?? '')} />
+    return <Plan lines={rows.map((row) => cellText(row[0]) ?? '')} statement={statement} edit={edit} />
   }
   const texts = () => rows.map((row) => columns.map((_, index) => cellText(row[index])))
   const objects = () => rows.map((row) => Object.fromEntries(columns.map((column, index) => [column.name, row[index]])))
@@ -141,8 +184,10 @@ const Result = ({ result, name }: { result: SqlResult; name: string }) => {
           <button aria-pressed={plotted} onClick={() => setPlotted(!plotted)}>
             Plot
           </button>
+          <span class="soft small">Download</span>
           <button onClick={() => download(`${name}.csv`, 'text/csv', csv(columns.map((column) => column.name), texts()))}>CSV</button>
           <button onClick={() => download(`${name}.json`, 'application/json', formatJson(objects()))}>JSON</button>
+          <button onClick={() => download(`${name}.ndjson`, 'application/x-ndjson', `${objects().map((row) => formatJson(row, 0)).join('\n')}\n`)}>NDJSON</button>
         </div>
       </div>
       {plotted && (plot ? <LazyChart label="Plot of the result" times={plot.times} lines={plot.lines} /> : <p class="notice">A plot needs a column of times or numbers, and another one of numbers.</p>)}
@@ -192,6 +237,7 @@ export const Sql = () => {
   const [running, setRunning] = useState(false)
   const [history, setHistory] = useState(() => readHistory(stored(HISTORY_KEY)))
   const abort = useRef<AbortController | undefined>(undefined)
+  const id = useRef('')
   const tables = useLoaded('tables', loadTables)
   const hints = useMemo(() => {
     const named = (tables.data ?? []).map((table) => [
@@ -205,12 +251,13 @@ export const Sql = () => {
     abort.current?.abort()
     const mine = new AbortController()
     abort.current = mine
+    id.current = statementId()
     setRunning(true)
     setProblem(undefined)
     change({ sql: text.length <= URL_CHARS_MAX ? text : undefined }, true)
     const begun = performance.now()
     try {
-      const results = await runSql(statement, undefined, mine.signal)
+      const results = await runSql(statement, mine.signal, id.current)
       setRan({ statement, results, seconds: (performance.now() - begun) / 1000 })
       setHistory(remember(statement))
       if (/\b(create|drop|alter)\b/i.test(statement)) tables.reload()
@@ -257,7 +304,7 @@ export const Sql = () => {
             change={setText}
             run={(statement) => void run(statement)}
             label="SQL"
-            hint="SELECT …"
+            hint="SELECT * FROM …"
             numbers
             minHeight="120px"
           />
@@ -268,14 +315,19 @@ export const Sql = () => {
             <button onClick={() => void run(`EXPLAIN ${text}`)}>Explain</button>
             <button onClick={() => void run(`EXPLAIN ANALYZE ${text}`)}>Explain analyze</button>
             {running && (
-              <button onClick={() => {
-                abort.current?.abort()
-                setRunning(false)
-              }}>
-                Stop waiting
+              <button
+                onClick={() => {
+                  // Where the server cannot cancel it any more, this page waits no longer.
+                  cancelSql(id.current).catch(() => {
+                    abort.current?.abort()
+                    setRunning(false)
+                  })
+                }}
+              >
+                Cancel
               </button>
             )}
-            {ran && !running && <span class="soft">{formatDuration(ran.seconds)} with the way here</span>}
+            {ran && !running && <span class="soft">{formatDuration(ran.seconds)}, with the time of the network</span>}
           </div>
           {running && <Busy what="Running" />}
           <ProblemNotice problem={problem} />
@@ -287,7 +339,7 @@ export const Sql = () => {
           )}
           {ran?.results.map((result, index) => (
             <Card key={index} title={ran.results.length > 1 ? `${index + 1}. ${result.command}` : result.command}>
-              <Result result={result} name={`result-${index + 1}`} />
+              <Result result={result} name={`result-${index + 1}`} statement={ran.statement} edit={setText} />
             </Card>
           ))}
           {!ran && !problem && !running && tables.data?.length === 0 && (

@@ -18,7 +18,29 @@ const COLOURS = 8
 /** Lines in the legend. */
 const LEGEND_MAX = 100
 
-const colour = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+/** Increments of an axis of bytes. */
+const BINARY = Array.from({ length: 50 }, (_item, power) => 2 ** power)
+
+/** A colour of the theme as the canvas takes it: a variable may be `light-dark(…)`, which an element resolves. */
+const colour = (place: HTMLElement, name: string): string => {
+  place.style.color = `var(${name})`
+  const resolved = getComputedStyle(place).color
+  place.style.color = ''
+  return resolved
+}
+
+const two = (value: number): string => String(value).padStart(2, '0')
+
+/** Times of an axis: `14:05`, with seconds or the date where the steps need it. */
+const timeLabels = (seconds: number[], step: number): string[] =>
+  seconds.map((value, index) => {
+    const time = new Date(value * 1000)
+    const date = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`
+    if (step >= 86_400) return date
+    const clock = `${two(time.getHours())}:${two(time.getMinutes())}${step < 60 ? `:${two(time.getSeconds())}` : ''}`
+    const isNewDay = index > 0 && new Date((seconds[index - 1] ?? value) * 1000).getDate() !== time.getDate()
+    return isNewDay ? `${clock}\n${date}` : clock
+  })
 
 export const Chart = ({
   times,
@@ -27,6 +49,8 @@ export const Chart = ({
   height = 190,
   label,
   legend = true,
+  fromZero = false,
+  binary = false,
   select,
 }: {
   /** Seconds since 1970. */
@@ -36,6 +60,10 @@ export const Chart = ({
   height?: number
   label: string
   legend?: boolean
+  /** The axis of values begins at 0, or below. */
+  fromZero?: boolean
+  /** Values are bytes: the axis has steps of powers of two. */
+  binary?: boolean
   /** A range of times was marked. */
   select?: (from: number, to: number) => void
 }) => {
@@ -44,27 +72,34 @@ export const Chart = ({
   const [at, setAt] = useState<number | null>(null)
   const latest = useRef({ format, select })
   latest.current = { format, select }
-  const shape = `${lines.map((line) => line.label).join('\u0000')}|${height}|${theme.value}`
+  // A line of one or two values is only visible by its points.
+  const isShort = lines.every((line) => line.values.filter((value) => value !== null).length < 3)
+  const shape = `${isShort ? 'short' : ''}${lines.map((line) => line.label).join('\u0000')}|${height}|${theme.value}`
   useEffect(() => {
     const element = place.current
     if (!element) return
-    const text = colour('--soft')
-    const grid = { stroke: colour('--line'), width: 1 }
-    const axis = { stroke: text, grid, ticks: grid, font: '11px system-ui, sans-serif' }
+    const grid = { stroke: colour(element, '--line'), width: 1 }
+    const axis = { stroke: colour(element, '--soft'), grid, ticks: { ...grid, size: 4 }, font: `11px ${getComputedStyle(element).fontFamily}` }
     const options: uPlot.Options = {
       width: element.clientWidth || 300,
       height,
       legend: { show: false },
       cursor: { sync: { key: 'page' }, drag: { x: true, y: false, setScale: false } },
-      scales: { x: { time: true } },
-      axes: [axis, { ...axis, size: 68, values: (_plot, values) => values.map((value) => latest.current.format(value)) }],
+      scales: {
+        x: { time: true },
+        ...(fromZero && { y: { range: (_plot, least, most) => [Math.min(least, 0), Math.max(most, 0) * 1.08 || 1] } }),
+      },
+      axes: [
+        { ...axis, size: 32, values: (_plot, times, _axis, _space, step) => timeLabels(times, step) },
+        { ...axis, size: 72, values: (_plot, values) => values.map((value) => latest.current.format(value)), ...(binary && { incrs: BINARY }) },
+      ],
       series: [
         {},
         ...lines.map((line, index) => ({
           label: line.label,
-          stroke: colour(`--c${(index % COLOURS) + 1}`),
+          stroke: colour(element, `--c${(index % COLOURS) + 1}`),
           width: 1.5,
-          points: { show: false },
+          points: { show: isShort },
         })),
       ],
       hooks: {

@@ -8,7 +8,7 @@ import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } 
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { bracketMatching, HighlightStyle, indentOnInput, syntaxHighlighting } from '@codemirror/language'
 import type { Extension } from '@codemirror/state'
-import { Compartment, EditorState, Prec } from '@codemirror/state'
+import { Annotation, Compartment, EditorState, Prec } from '@codemirror/state'
 import { EditorView, keymap, lineNumbers, placeholder } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
 import { useEffect, useRef } from 'preact/hooks'
@@ -38,6 +38,9 @@ const look = EditorView.theme({
   '.cm-diagnostic': { fontFamily: 'var(--sans)' },
 })
 
+/** Marks a text that the page has set, which is not reported to the page. */
+const fromPage = Annotation.define<boolean>()
+
 export interface EditorProps {
   value: string
   change: (text: string) => void
@@ -65,6 +68,9 @@ export const Editor = ({
   const dynamic = useRef(new Compartment())
   const latest = useRef({ change, run })
   latest.current = { change, run }
+  // Texts of this editor that have not come back as `value`: a component renders after further keys were pressed, and
+  // its value then is an older text of the user, not a new one of the page.
+  const typed = useRef<string[]>([])
   useEffect(() => {
     const host = place.current
     if (!host) return
@@ -95,7 +101,10 @@ export const Editor = ({
           EditorView.contentAttributes.of({ 'aria-label': label, spellcheck: 'false' }),
           hint === '' ? [] : placeholder(hint),
           EditorView.updateListener.of((update) => {
-            if (update.docChanged) latest.current.change(update.state.doc.toString())
+            if (!update.docChanged || update.transactions.some((transaction) => transaction.annotation(fromPage) === true)) return
+            const text = update.state.doc.toString()
+            typed.current.push(text)
+            latest.current.change(text)
           }),
           dynamic.current.of(language),
         ],
@@ -111,8 +120,12 @@ export const Editor = ({
   useEffect(() => view.current?.dispatch({ effects: dynamic.current.reconfigure(language) }), [language])
   useEffect(() => {
     const editor = view.current
-    if (editor && editor.state.doc.toString() !== value) {
-      editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value } })
+    const place = typed.current.lastIndexOf(value)
+    if (place >= 0) {
+      typed.current.splice(0, place + 1)
+    } else if (editor && editor.state.doc.toString() !== value) {
+      typed.current = []
+      editor.dispatch({ changes: { from: 0, to: editor.state.doc.length, insert: value }, annotations: fromPage.of(true) })
     }
   }, [value])
   return <div class="editor" ref={place} />

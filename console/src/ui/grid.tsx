@@ -38,9 +38,22 @@ const RowDialog = ({ columns, row, number, close }: { columns: readonly Column[]
   </Dialog>
 )
 
-export const Grid = ({ columns, rows, label }: { columns: readonly Column[]; rows: readonly Json[][]; label: string }) => {
+export const Grid = ({
+  columns,
+  rows,
+  label,
+  pick,
+}: {
+  columns: readonly Column[]
+  rows: readonly Json[][]
+  label: string
+  /** A row was chosen; without it, a dialog shows the row. */
+  pick?: (index: number) => void
+}) => {
   const { element, rows: visible, height, scrollTo } = useVirtual(rows.length, ROW_HEIGHT)
   const [active, setActive] = useState(-1)
+  const [picked, setPicked] = useState<number>()
+  const choose = pick ?? setPicked
   const move = (event: KeyboardEvent) => {
     const steps: Record<string, number> = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity }
     const step = steps[event.key]
@@ -50,17 +63,16 @@ export const Grid = ({ columns, rows, label }: { columns: readonly Column[]; row
       setActive(next)
       scrollTo(next)
     }
-    if (event.key === 'Enter' && active >= 0 && active < rows.length) setPicked(active)
+    if (event.key === 'Enter' && active >= 0 && active < rows.length) choose(active)
   }
   const size = useMemo(() => widths(columns, rows), [columns, rows])
-  const [picked, setPicked] = useState<number>()
   const row = picked === undefined ? undefined : rows[picked]
   return (
     <>
-      <div ref={element} class="virtual" role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={move}>
+      <div ref={element} class="virtual grid" role="table" aria-label={label} aria-rowcount={rows.length + 1} tabIndex={0} onKeyDown={move}>
         <div class="grid-head" role="row">
           {columns.map((column, index) => (
-            <div key={index} role="columnheader" style={{ width: size[index] ?? '10ch', fontFamily: 'var(--mono)' }} title={`${column.name}: ${column.type}`}>
+            <div key={index} role="columnheader" class={isNumeric(column.type) ? 'number' : ''} style={{ width: size[index] ?? '10ch' }} title={`${column.name}: ${column.type}`}>
               <bdi>{oneLine(column.name, 80)}</bdi>
               <div class="soft small">{column.type}</div>
             </div>
@@ -75,7 +87,7 @@ export const Grid = ({ columns, rows, label }: { columns: readonly Column[]; row
               aria-rowindex={index + 2}
               style={at(start, ROW_HEIGHT)}
               onClick={() => {
-                if (window.getSelection()?.toString() === '') setPicked(index)
+                if (window.getSelection()?.toString() === '') choose(index)
               }}
             >
               {columns.map((column, place) => {

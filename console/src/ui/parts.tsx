@@ -1,4 +1,5 @@
 /** Small parts of every page. User data is always a text node. */
+import { Fragment } from 'preact'
 import type { ComponentChildren, JSX } from 'preact'
 import { useEffect, useId, useRef, useState } from 'preact/hooks'
 
@@ -102,7 +103,7 @@ export const copyText = async (text: string): Promise<void> => {
 
 /** A state without data says what to type to fill it. */
 export const Empty = ({ title, command, children }: { title: string; command?: string; children?: ComponentChildren }) => (
-  <div class="card">
+  <div class="card narrow">
     <h2>{title}</h2>
     {children}
     {command !== undefined && <Code text={command} />}
@@ -118,13 +119,16 @@ export const Busy = ({ what = 'Loading' }: { what?: string }) => (
 export const Card = ({
   title,
   actions,
+  narrow = false,
   children,
 }: {
   title?: ComponentChildren
   actions?: ComponentChildren
+  /** Lines of text and forms are not wider than they can be read. */
+  narrow?: boolean
   children: ComponentChildren
 }) => (
-  <section class="card">
+  <section class={narrow ? 'card narrow' : 'card'}>
     {(title !== undefined || actions !== undefined) && (
       <div class="row between">
         <h2>{title}</h2>
@@ -151,6 +155,35 @@ export const Field = ({ label, kind, class: name, ...rest }: FieldProps) => (
     )}
   </label>
 )
+
+/** The title of a page below another one, with links to those above it. */
+export const Title = ({ above, children }: { above: readonly (readonly [string, string])[]; children: ComponentChildren }) => (
+  <div class="title row">
+    {above.map(([name, href]) => (
+      <Fragment key={href}>
+        <a href={href}>
+          <Text text={name} max={120} />
+        </a>
+        <span class="soft">/</span>
+      </Fragment>
+    ))}
+    <h1>{children}</h1>
+  </div>
+)
+
+/** Buttons of which one is chosen. */
+export const Segments = <T extends string>({ label, options, current, choose }: { label: string; options: readonly (readonly [T, string])[]; current: T; choose: (option: T) => void }) => (
+  <div class="segments" role="group" aria-label={label}>
+    {options.map(([option, name]) => (
+      <button type="button" key={option} aria-pressed={option === current} onClick={() => choose(option)}>
+        {name}
+      </button>
+    ))}
+  </div>
+)
+
+/** A model of data with its colour. */
+export const Model = ({ name }: { name: string }) => <span class={`model ${name === 'time series' ? 'series' : name}`}>{name}</span>
 
 /** Links between the parts of a page. */
 export const Tabs = ({ tabs, current, label }: { tabs: readonly (readonly [string, string, string])[]; current: string; label: string }) => (
@@ -197,12 +230,12 @@ export const Dialog = ({
   )
 }
 
-/** A button for an operation that cannot be undone: it asks once more. */
-export const Confirm = ({ label, question, run, disabled = false }: { label: string; question: string; run: () => void; disabled?: boolean }) => {
+/** A button that asks once more: for an operation that cannot be undone, or that is `mild` but takes long. */
+export const Confirm = ({ label, question, run, disabled = false, mild = false }: { label: string; question: string; run: () => void; disabled?: boolean; mild?: boolean }) => {
   const [asked, setAsked] = useState(false)
   return (
     <>
-      <button class="danger" disabled={disabled} onClick={() => setAsked(true)}>
+      <button class={mild ? '' : 'danger'} disabled={disabled} onClick={() => setAsked(true)}>
         {label}
       </button>
       {asked && (
@@ -212,7 +245,7 @@ export const Confirm = ({ label, question, run, disabled = false }: { label: str
           </p>
           <div class="row">
             <button
-              class="danger"
+              class={mild ? 'primary' : 'danger'}
               onClick={() => {
                 setAsked(false)
                 run()

@@ -42,6 +42,7 @@ export const VirtualList = <T,>({
   items,
   label,
   rowHeight = 30,
+  columns,
   current,
   pick,
   row,
@@ -49,6 +50,8 @@ export const VirtualList = <T,>({
   items: readonly T[]
   label: string
   rowHeight?: number
+  /** Class of the columns that its rows share. */
+  columns?: string
   current?: (item: T) => boolean
   pick: (item: T) => void
   row: (item: T) => ComponentChildren
@@ -71,7 +74,7 @@ export const VirtualList = <T,>({
             item !== undefined && (
               <button
                 key={index}
-                class={`line ${current?.(item) === true ? 'current' : ''}`}
+                class={`line ${columns === undefined ? '' : `columns ${columns}`} ${current?.(item) === true ? 'current' : ''}`}
                 style={at(start, rowHeight)}
                 onClick={() => pick(item)}
               >

@@ -91,6 +91,8 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Data syncs of segments.
     pub syncs: u64,
+    /// Time of these syncs, nanoseconds.
+    pub sync_nanos: u64,
     /// Switches to a new segment.
     pub rolls: u64,
     /// Segments in use.

@@ -135,6 +135,7 @@ struct Counters {
     appended_bytes: AtomicU64,
     written_bytes: AtomicU64,
     syncs: AtomicU64,
+    sync_nanos: AtomicU64,
     rolls: AtomicU64,
 }
 
@@ -379,7 +380,10 @@ impl LocalLog {
         at: Lsn,
     ) -> Result<(), LogError> {
         if self.durable() < at {
+            let clock = &self.pool.env().clock;
+            let begun = clock.monotonic_nanos();
             let synced = segment.file.sync_data();
+            count(&self.counters.sync_nanos, clock.monotonic_nanos().saturating_sub(begun));
             synced.map_err(io("sync", &segment.path)).map_err(|error| self.stop(error))?;
             self.durable.store(at.0, Ordering::Release);
             count(&self.counters.syncs, 1);
@@ -619,6 +623,7 @@ impl CommitLog for LocalLog {
             appended_bytes: read(&self.counters.appended_bytes),
             written_bytes: read(&self.counters.written_bytes),
             syncs: read(&self.counters.syncs),
+            sync_nanos: read(&self.counters.sync_nanos),
             rolls: read(&self.counters.rolls),
             segments: self.shared.segments.read().len() as u64,
             spare_segments: self.pool.count() as u64,

@@ -647,7 +647,8 @@ impl<'p> Running<'p> {
             command_time: settings.command_time.0,
         };
         let mongo = Mongo::new(self.service.clone(), settings);
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
+        let open = self.service.metrics().connections_of("mongo");
+        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
         self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
         self.accepting
             .spawn(MongoPort { listener, tls, mongo, room, places, lanes: self.lanes.clone() }.serve());
@@ -658,7 +659,8 @@ impl<'p> Running<'p> {
         let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
         let listener = self.ports.listen("postgres", address).map_err(failed)?;
         let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places());
+        let open = self.service.metrics().connections_of("postgres");
+        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
         self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
         self.accepting
             .spawn(PostgresPort { listener, tls, postgres, room, places, lanes: self.lanes.clone() }.serve());
@@ -695,9 +697,10 @@ impl<'p> Running<'p> {
     ) -> io::Result<()> {
         self.reached(name, &listener, tls.is_some())?;
         let room = self.room.clone();
+        let open = self.service.metrics().connections_of(name);
         let places = match &listener {
-            Listener::Local(_) => room.local_places(),
-            _ => room.places(),
+            Listener::Local(_) => room.local_places(open),
+            _ => room.places(open),
         };
         let memory = self.service.request_memory().clone();
         let stop = self.service.stop().clone();

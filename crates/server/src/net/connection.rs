@@ -23,7 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
 use ropewalk_auth::{Caller, Newcomer, Newcomers};
-use ropewalk_wire::{ConnectionMemory, RequestMemory, Stop};
+use ropewalk_wire::{ConnectionMemory, Connections, OpenConnection, RequestMemory, Stop};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -108,12 +108,19 @@ pub(crate) struct Places {
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,
     connections: u32,
+    open: Connections,
+}
+
+/// The slot of a connection, which counts it.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    _open: OpenConnection,
 }
 
 impl Places {
     /// Takes a connection slot, if one is free, and one of those for connections of this peer that have not
     /// logged in.
-    fn enter(&self, peer: Option<SocketAddr>) -> Option<(OwnedSemaphorePermit, Option<Newcomer>)> {
+    fn enter(&self, peer: Option<SocketAddr>) -> Option<(Place, Option<Newcomer>)> {
         let newcomer = match (&self.newcomers, peer) {
             (Some(newcomers), Some(peer)) => {
                 let newcomer = newcomers.enter(peer.ip());
@@ -128,14 +135,14 @@ impl Places {
         if place.is_err() {
             tracing::warn!(connections = self.connections, "connection limit reached");
         }
-        Some((place.ok()?, newcomer))
+        Some((Place { _permit: place.ok()?, _open: self.open.open() }, newcomer))
     }
 }
 
 /// Connection slot of an open connection.
 pub(crate) struct Entered {
     newcomer: Option<Newcomer>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
     _watcher: Watcher,
 }
 
@@ -163,21 +170,21 @@ impl Room {
         limits.connections / (2 * PORTS)
     }
 
-    /// The slots of one port over TCP.
-    pub(crate) fn places(&self) -> Places {
+    /// The slots of one port over TCP, whose connections count in `open`.
+    pub(crate) fn places(&self, open: Connections) -> Places {
         // A smaller server has fewer slots for one address than the setting says.
         let of_one_peer = self.limits.peer_connections.min((self.limits.connections / 2).max(1));
-        self.places_with(Self::own_places(&self.limits), Some(Newcomers::new(of_one_peer)))
+        self.places_with(Self::own_places(&self.limits), Some(Newcomers::new(of_one_peer)), open)
     }
 
     /// The slots of the local socket.
-    pub(crate) fn local_places(&self) -> Places {
-        self.places_with(LOCAL_PLACES, None)
+    pub(crate) fn local_places(&self, open: Connections) -> Places {
+        self.places_with(LOCAL_PLACES, None, open)
     }
 
-    fn places_with(&self, own: u32, newcomers: Option<Arc<Newcomers>>) -> Places {
+    fn places_with(&self, own: u32, newcomers: Option<Arc<Newcomers>>, open: Connections) -> Places {
         let own = Arc::new(Semaphore::new(own as usize));
-        Places { newcomers, own, shared: self.shared.clone(), connections: self.limits.connections }
+        Places { newcomers, own, shared: self.shared.clone(), connections: self.limits.connections, open }
     }
 
     /// The bounds.
@@ -319,7 +326,7 @@ struct Connection {
     memory: ConnectionMemory,
     stop: Stop,
     newcomer: Option<Newcomer>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// The peer of a connection.

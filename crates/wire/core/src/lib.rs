@@ -27,7 +27,7 @@ pub use calls::{AskedStore, InFlight, Service, StoreInfo};
 pub use cluster::{Cluster, ClusterStatus, Member, MemberReport, NodeAddresses};
 pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};
-pub use metrics::{Gauge, Metrics, RequestTimer, Requests};
+pub use metrics::{Connections, Gauge, Metrics, OpenConnection, OperationStats, RequestTimer, Requests};
 pub use request::bounds::Bounds;
 pub use request::limits::{Limits, ServiceSettings, TransactionLimits};
 pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};

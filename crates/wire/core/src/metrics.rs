@@ -48,6 +48,7 @@ pub struct Metrics {
     pub(crate) logins: Arc<Logins>,
     pub(crate) subscriptions: AtomicI64,
     pub(crate) reads: AtomicI64,
+    connections: RwLock<BTreeMap<&'static str, Connections>>,
     configuration: Configuration,
     sources: RwLock<Vec<Source>>,
 }
@@ -63,6 +64,21 @@ pub struct Gauge {
     pub help: &'static str,
     /// Labels and value of each row.
     pub rows: Vec<(Vec<(&'static str, String)>, f64)>,
+}
+
+/// Requests of one operation of one protocol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationStats {
+    /// Name of the protocol.
+    pub protocol: &'static str,
+    /// Name of the operation.
+    pub operation: &'static str,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Their time in all, microseconds.
+    pub micros: u64,
+    /// Requests that are being answered.
+    pub running: u64,
 }
 
 /// State of a configuration that can be reloaded.
@@ -84,6 +100,27 @@ impl Requests {
     pub fn begin(&self) -> RequestTimer {
         self.0.running.fetch_add(1, Relaxed);
         RequestTimer { operation: Some(self.clone()), started: Instant::now() }
+    }
+}
+
+/// Handle to count the connections of one protocol.
+#[derive(Clone, Default)]
+pub struct Connections(Arc<AtomicI64>);
+
+impl Connections {
+    /// Counts a connection until the result is dropped.
+    pub fn open(&self) -> OpenConnection {
+        self.0.fetch_add(1, Relaxed);
+        OpenConnection(self.0.clone())
+    }
+}
+
+/// An open connection that is counted.
+pub struct OpenConnection(Arc<AtomicI64>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
@@ -155,6 +192,34 @@ impl Metrics {
         Requests(Arc::new(operation))
     }
 
+    /// Handle to count the connections of `protocol`, a literal as in [`Metrics::request`].
+    pub fn connections_of(&self, protocol: &'static str) -> Connections {
+        let mut connections = self.connections.write().unwrap_or_else(|held| held.into_inner());
+        connections.entry(protocol).or_default().clone()
+    }
+
+    /// Open connections of each protocol that has a port.
+    pub fn connections(&self) -> Vec<(&'static str, u64)> {
+        let connections = self.connections.read().unwrap_or_else(|held| held.into_inner());
+        let count = |open: &Connections| u64::try_from(open.0.load(Relaxed)).unwrap_or_default();
+        connections.iter().map(|(protocol, open)| (*protocol, count(open))).collect()
+    }
+
+    /// Requests so far of each protocol and operation.
+    pub fn operations(&self) -> Vec<OperationStats> {
+        let operations = self.operations.read().unwrap_or_else(|held| held.into_inner());
+        let stats = |(&(protocol, operation), counted): (&(&'static str, &'static str), &Arc<Operation>)| {
+            OperationStats {
+                protocol,
+                operation,
+                requests: counted.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum(),
+                micros: counted.micros.load(Relaxed),
+                running: u64::try_from(counted.running.load(Relaxed)).unwrap_or_default(),
+            }
+        };
+        operations.iter().map(stats).collect()
+    }
+
     /// Adds gauges that `source` computes whenever the metrics are rendered.
     pub fn add_source(&self, source: impl Fn(&Database) -> Vec<Gauge> + Send + Sync + 'static) {
         self.sources.write().unwrap_or_else(|held| held.into_inner()).push(Box::new(source));
@@ -192,6 +257,13 @@ impl Metrics {
         text.one("ropewalk_append_bytes_in_flight", "gauge", "Bytes of the appends on their way.", bytes);
         text.one("ropewalk_subscriptions", "gauge", "Live subscriptions.", gauge(&self.subscriptions));
         text.one("ropewalk_reads", "gauge", "Open reads.", gauge(&self.reads));
+        let connections = self.connections();
+        if !connections.is_empty() {
+            text.head("ropewalk_connections", "gauge", "Open connections.");
+        }
+        for (protocol, open) in connections {
+            text.row("ropewalk_connections", &format!("protocol=\"{protocol}\""), open as f64);
+        }
         let counted = [
             ("ropewalk_logins_failed_total", "Wrong passwords and unknown tokens.", &self.logins.failed),
             ("ropewalk_logins_throttled_total", "Logins that have to wait.", &self.logins.throttled),
@@ -266,10 +338,16 @@ fn engine(text: &mut Text, db: &Database) {
     let compacted: u64 = stats.store.keyspaces.iter().map(|k| k.compacted_bytes).sum();
     let runs: u64 = stats.store.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.runs).sum();
     let amplification = if flushed == 0 { 1.0 } else { (flushed + compacted) as f64 / flushed as f64 };
-    let rows: [(&str, &str, &str, f64); 17] = [
+    let rows: [(&str, &str, &str, f64); 18] = [
         ("ropewalk_commits_total", "counter", "Newest visible commit.", stats.seq.0 as f64),
         ("ropewalk_checkpoint_commit", "gauge", "Commit recovery starts after.", stats.checkpoint.0 as f64),
         ("ropewalk_log_syncs_total", "counter", "Syncs of the commit log.", stats.log.syncs as f64),
+        (
+            "ropewalk_log_sync_seconds_total",
+            "counter",
+            "Time of these syncs.",
+            stats.log.sync_nanos as f64 / 1e9,
+        ),
         (
             "ropewalk_log_appended_bytes_total",
             "counter",
@@ -361,6 +439,32 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn connections_count_until_they_are_dropped() {
+        let db = Database::in_memory().unwrap();
+        let metrics = Metrics::default();
+        let postgres = metrics.connections_of("postgres");
+        let (one, other) = (postgres.open(), metrics.connections_of("postgres").open());
+        drop(one);
+        assert_eq!(metrics.connections(), [("postgres", 1)]);
+        assert!(metrics.render(&db).contains("ropewalk_connections{protocol=\"postgres\"} 1\n"));
+        drop(other);
+        assert_eq!(metrics.connections(), [("postgres", 0)]);
+    }
+
+    #[test]
+    fn operations_have_their_requests_and_times() {
+        let metrics = Metrics::default();
+        metrics.request("http", "append").done(Ok(()));
+        let _running = metrics.request("http", "append");
+        let stats = metrics.operations();
+        let [OperationStats { protocol: "http", operation: "append", requests: 1, running: 1, .. }] =
+            stats[..]
+        else {
+            panic!("{stats:?}")
+        };
     }
 
     #[test]

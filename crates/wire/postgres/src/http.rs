@@ -1,4 +1,5 @@
-//! `POST /v1/sql`: runs the statements of one text, with results as JSON.
+//! `POST /v1/sql`: runs the statements of one text, with results as JSON, or the rows of one statement as
+//! NDJSON or CSV. `DELETE /v1/sql/{id}`: cancels a request that has a name.
 //!
 //! ```text
 //! {"sql": "SELECT id, name FROM users WHERE id = $1", "params": [7]}
@@ -8,34 +9,41 @@
 //! No session state outlives the request but plans, which later requests of the caller use: a transaction that
 //! is open at its end is rolled back, and the response is an error; earlier commits of the text remain.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{delete, post};
 use axum::{Extension, Router};
 use ropewalk::Seq;
 use ropewalk::tables::Value;
 use ropewalk_auth::{Caller, Needs, Operation, Right};
 use ropewalk_http_kit::body::{BodyError, RequestBody};
 use ropewalk_http_kit::encoding::{Encoding, UnknownEncoding};
-use ropewalk_http_kit::media::MediaType;
+use ropewalk_http_kit::media::{MediaType, accepted};
 use ropewalk_http_kit::response;
 use ropewalk_http_kit::titles::statement_title;
 use ropewalk_sql::{Outcome, Prepared, Progress, Rights, Settings, SqlError, StatementKind, Status, state};
-use ropewalk_transactions::{Parameter, UsedSession, code_of, parameters, put_outcome, told};
+use ropewalk_transactions::{
+    Parameter, UsedSession, code_of, parameters, put_csv, put_ndjson, put_outcome, told,
+};
 use ropewalk_wire::{Code, Reservation, Service, blocking, committed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::cancellable::Named;
 use crate::failure::refused;
 use crate::{Postgres, Shared};
 
 /// Path of the route.
 const PATH: &str = "/v1/sql";
+/// Header with an id of the request, by which the caller can cancel it.
+const ID_HEADER: &str = "x-statement-id";
 /// Pause between two cancellations of a text past its deadline.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -47,17 +55,74 @@ struct Asked {
     params: Vec<Box<RawValue>>,
 }
 
-/// The route, with its rights.
+/// Form of a successful response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Results of all statements.
+    Json,
+    /// Rows of the only statement, one object in a line.
+    Ndjson,
+    /// Rows of the only statement.
+    Csv,
+}
+
+impl Form {
+    const NDJSON: &'static str = "application/x-ndjson";
+    const CSV: &'static str = "text/csv";
+
+    fn of(headers: &HeaderMap) -> Self {
+        match accepted(headers, &["application/json", Self::NDJSON, Self::CSV]) {
+            Some(Self::NDJSON) => Self::Ndjson,
+            Some(Self::CSV) => Self::Csv,
+            _ => Self::Json,
+        }
+    }
+
+    fn respond(self, body: impl Into<axum::body::Body>) -> Response {
+        let mut response = response::json(body);
+        let kind = match self {
+            Self::Json => return response,
+            Self::Ndjson => HeaderValue::from_static(Self::NDJSON),
+            Self::Csv => HeaderValue::from_static("text/csv; charset=utf-8"),
+        };
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+}
+
+/// The routes, with their rights.
 pub(crate) fn operations() -> Vec<Operation> {
-    let needs = Needs::LOGIN.later("rights of each statement, see PostgreSQL");
-    vec![Operation { name: format!("POST {PATH}"), needs }]
+    let run = Needs::LOGIN.later("rights of each statement, see PostgreSQL");
+    let cancel = Needs::LOGIN.later("only requests of the caller");
+    vec![
+        Operation { name: format!("POST {PATH}"), needs: run },
+        Operation { name: format!("DELETE {PATH}/{{id}}"), needs: cancel },
+    ]
 }
 
 impl Postgres {
-    /// The route for the HTTP port: the request must carry a [`Caller`] as extension.
+    /// The routes for the HTTP port: a request must carry a [`Caller`] as extension.
     pub fn routes(&self) -> Router {
-        Router::new().route(PATH, post(answer)).with_state(self.clone())
+        let cancel_path = format!("{PATH}/{{id}}");
+        Router::new().route(PATH, post(answer)).route(&cancel_path, delete(cancel)).with_state(self.clone())
     }
+}
+
+async fn cancel(
+    State(postgres): State<Postgres>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Response {
+    let shared = postgres.0;
+    let timer = shared.service.metrics().request("http", "sql_cancel");
+    if shared.cancellable.cancel(caller.name(), &id) {
+        timer.done(Ok(()));
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let what = format!("no request of this caller with the id {id:?} is being run");
+    let error = SqlError::new(state::UNDEFINED_OBJECT, what);
+    timer.done(Err(code_of(&error)));
+    problem(code_of(&error), &error)
 }
 
 async fn answer(
@@ -67,10 +132,7 @@ async fn answer(
 ) -> Response {
     let shared = postgres.0;
     let timer = shared.service.metrics().request("http", "sql");
-    let outcome = match asked(&shared.service, request).await {
-        Err(error) => Err(error),
-        Ok((asked, _body)) => Running::new(&shared, &caller).run(&asked).await,
-    };
+    let outcome = run(&shared, &caller, request).await;
     let code = |error: &SqlError| match shared.service.database().leads() {
         // The leader runs the same text.
         false if error.state == state::READ_ONLY_SQL_TRANSACTION => Code::NotLeader,
@@ -78,9 +140,18 @@ async fn answer(
     };
     timer.done(outcome.as_ref().map(|_| ()).map_err(code));
     match outcome {
-        Ok(Answer { json, memory }) => response::json(memory.hold(json.into_bytes())),
+        Ok(Answer { text, form, memory }) => form.respond(memory.hold(text.into_bytes())),
         Err(error) => problem(code(&error), &told(&error, shared.service.database().engine().dir())),
     }
+}
+
+async fn run(shared: &Shared, caller: &Caller, request: Request) -> Result<Answer, SqlError> {
+    let form = Form::of(request.headers());
+    let id =
+        request.headers().get(ID_HEADER).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let named = id.map(|id| shared.cancellable.enter(caller.name(), &id)).transpose()?;
+    let (asked, _body) = asked(&shared.service, request).await?;
+    Running::new(shared, caller, named.as_ref()).run(&asked, form).await
 }
 
 /// Reads the body, which holds its memory.
@@ -107,12 +178,14 @@ async fn asked(service: &Service, request: Request) -> Result<(Asked, RequestBod
     Ok((asked, body))
 }
 
-/// A text in execution. Its statements are cancelled at the deadline or on shutdown. Dropped between two
-/// statements, it rolls back uncommitted changes.
+/// A text in execution. Its statements are cancelled at the deadline, on shutdown, and when the caller cancels
+/// it. Dropped between two statements, it rolls back uncommitted changes.
 struct Running<'s> {
     shared: &'s Shared,
     session: UsedSession,
     begun: Instant,
+    /// Notified when the caller cancels the request, if it has a name.
+    cancelled: Option<Arc<Notify>>,
     /// Cancels the statements; absent as long as only brief ones have run.
     watch: Option<JoinHandle<()>>,
 }
@@ -126,16 +199,21 @@ impl Drop for Running<'_> {
 }
 
 impl<'s> Running<'s> {
-    fn new(shared: &'s Shared, caller: &Caller) -> Self {
+    fn new(shared: &'s Shared, caller: &Caller, named: Option<&Named>) -> Self {
         let Settings { isolation, durability, .. } = Settings::default();
         let mut session = shared.sessions.take(shared.service.database(), caller, isolation, durability);
         let may = |right| caller.may(right, None);
         let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
         session.act_for(rights, caller.name());
-        Self { shared, session, begun: Instant::now(), watch: None }
+        let cancelled = named.map(Named::cancelled);
+        let mut running = Self { shared, session, begun: Instant::now(), cancelled, watch: None };
+        if running.cancelled.is_some() {
+            running.watch();
+        }
+        running
     }
 
-    /// Cancels the statements from the deadline on.
+    /// Cancels the statements from the deadline on, and when the caller cancels the request.
     fn watch(&mut self) {
         if self.watch.is_some() {
             return;
@@ -143,10 +221,12 @@ impl<'s> Running<'s> {
         let service = &self.shared.service;
         let time = service.limits().request_time.saturating_sub(self.begun.elapsed());
         let (canceller, stop) = (self.session.canceller(), service.stop().clone());
+        let cancelled = self.cancelled.clone().unwrap_or_default();
         self.watch = Some(tokio::spawn(async move {
             tokio::select! {
                 () = tokio::time::sleep(time) => {}
                 () = stop.wait() => {}
+                () = cancelled.notified() => {}
             }
             // A text may have further statements.
             loop {
@@ -156,11 +236,11 @@ impl<'s> Running<'s> {
         }));
     }
 
-    async fn run(mut self, asked: &Asked) -> Result<Answer, SqlError> {
+    async fn run(mut self, asked: &Asked, form: Form) -> Result<Answer, SqlError> {
         if self.shared.service.stop().stopping() {
             return Err(crate::connection::shutdown());
         }
-        let answered = self.statements(asked).await;
+        let answered = self.statements(asked, form).await;
         if answered.is_err() {
             self.session.fail();
         }
@@ -181,10 +261,10 @@ impl<'s> Running<'s> {
         Ok(answered)
     }
 
-    async fn statements(&mut self, asked: &Asked) -> Result<Answer, SqlError> {
+    async fn statements(&mut self, asked: &Asked, form: Form) -> Result<Answer, SqlError> {
         let located = |error: SqlError| error.located_in(&asked.sql);
         let memory = self.shared.service.answer_memory().connection().reservation();
-        let mut answer = Answer { json: String::new(), memory };
+        let mut answer = Answer { text: String::new(), form, memory };
         let newest = self.shared.service.database().seq();
         if let Some(retained) = self.session.retained(&asked.sql) {
             let mut prepared = retained.map_err(located)?;
@@ -197,6 +277,10 @@ impl<'s> Running<'s> {
         let is_single = script.len() == 1;
         if !is_single && !asked.params.is_empty() {
             return Err(SqlError::new(state::SYNTAX_ERROR, "parameters go with a single statement"));
+        }
+        if !is_single && form != Form::Json {
+            let what = "NDJSON and CSV are the rows of a single statement";
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what));
         }
         loop {
             let planned = {
@@ -223,6 +307,10 @@ impl<'s> Running<'s> {
     ) -> Result<(), SqlError> {
         let given = asked.params.iter().map(|param| Parameter::from_json(param.get()));
         let params = parameters(prepared, &given.collect::<Result<Vec<_>, _>>()?)?;
+        if prepared.columns().is_none() && answer.form != Form::Json {
+            let what = "the statement returns no rows; NDJSON and CSV are for rows";
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what));
+        }
         // Its result must fit before it is committed.
         if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
             self.session.begin_implicit();
@@ -284,25 +372,35 @@ impl<'s> Running<'s> {
     }
 }
 
-/// The JSON of a response, built statement by statement. Its memory counts until the client has read it.
+/// The text of a response, built statement by statement. Its memory counts until the client has read it.
 struct Answer {
-    json: String,
+    text: String,
+    form: Form,
     memory: Reservation,
 }
 
 impl Answer {
     fn push(&mut self, outcome: &Outcome) -> Result<(), SqlError> {
-        self.json.push_str(if self.json.is_empty() { "{\"results\":[" } else { "," });
-        let memory = &mut self.memory;
-        put_outcome(&mut self.json, outcome, &mut |bytes| memory.try_cover(bytes))
-            .map_err(|error| refused(&error))
+        let Self { text, form, memory } = self;
+        let cover = &mut |bytes| memory.try_cover(bytes);
+        let put = match form {
+            Form::Json => {
+                text.push_str(if text.is_empty() { "{\"results\":[" } else { "," });
+                put_outcome(text, outcome, cover)
+            }
+            Form::Ndjson => put_ndjson(text, outcome, cover),
+            Form::Csv => put_csv(text, outcome, cover),
+        };
+        put.map_err(|error| refused(&error))
     }
 
     fn finish(mut self) -> Self {
-        if self.json.is_empty() {
-            self.json.push_str("{\"results\":[");
+        if self.form == Form::Json {
+            if self.text.is_empty() {
+                self.text.push_str("{\"results\":[");
+            }
+            self.text.push_str("]}");
         }
-        self.json.push_str("]}");
         self
     }
 }
@@ -378,7 +476,7 @@ mod tests {
         let run = async |sql: &str, params: &[&str]| {
             let params = params.iter().map(|param| RawValue::from_string((*param).to_owned()).unwrap());
             let asked = Asked { sql: sql.to_owned(), params: params.collect() };
-            Running::new(shared, &caller).run(&asked).await.map(|answer| answer.json)
+            Running::new(shared, &caller, None).run(&asked, Form::Json).await.map(|answer| answer.text)
         };
         let Settings { isolation, durability, .. } = Settings::default();
         let is_retained = |sql: &str| {

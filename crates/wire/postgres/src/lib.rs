@@ -15,6 +15,7 @@
 #![deny(missing_docs)]
 
 mod backends;
+mod cancellable;
 mod channel;
 mod connection;
 mod copy;
@@ -45,6 +46,7 @@ use tokio_rustls::TlsAcceptor;
 pub use rights::{http_operations, operations};
 
 use crate::backends::Backends;
+use crate::cancellable::Cancellable;
 use crate::notifications::Hub;
 
 /// Settings of a [`Postgres`].
@@ -81,6 +83,7 @@ struct Shared {
     settings: PostgresSettings,
     backends: Backends,
     hub: Hub,
+    cancellable: Cancellable,
     /// Permits of statements that are not brief.
     turns: Semaphore,
     /// Idle sessions of `POST /v1/sql`.
@@ -97,6 +100,7 @@ impl Postgres {
             backends: Backends::default(),
             hub: Hub::default(),
             sessions: Arc::default(),
+            cancellable: Cancellable::default(),
             service,
             settings,
         }))

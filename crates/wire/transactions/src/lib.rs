@@ -50,6 +50,7 @@ pub use report::{Report, ReportKind, StatementReport};
 pub use request::{Answer, Encode, OPERATIONS_MAX, Request, check_operations};
 pub use running::Modes;
 pub use sessions::{Sessions, UsedSession};
+pub use sql::csv::put_csv;
 pub use sql::error::{code_of, told};
-pub use sql::json::put_outcome;
+pub use sql::json::{put_ndjson, put_outcome};
 pub use sql::parameters;

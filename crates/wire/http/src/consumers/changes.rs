@@ -17,9 +17,11 @@ use futures_util::StreamExt as _;
 use ropewalk::changes::{Change, ChangeFeed, ChangedPart};
 use ropewalk::engine::{EngineError, Keyspace};
 use ropewalk::hooks::KvWrite;
-use ropewalk::{Error, Seq};
+use ropewalk::tables::{Type, Value};
+use ropewalk::{Database, Error, Seq};
 use ropewalk_auth::{Caller, Needs, Resource, Right};
 use ropewalk_http_kit::json::put_number;
+use ropewalk_sql::from_text;
 use ropewalk_wire::{Code, Service, WireError};
 use utoipa_axum::routes;
 
@@ -50,6 +52,7 @@ pub(crate) fn routes() -> Vec<Route> {
     get, path = "/v1/changes", operation_id = "changes", tag = "stores",
     params(
         ("from" = Option<u64>, Query, description = "First commit. 404 when the log no longer holds it."),
+        ("since" = Option<String>, Query, description = "Instead of `from`: the first commit at or after this time, as far as the log holds it. RFC 3339, or another text of SQL's `timestamptz`, in UTC unless it has an offset."),
         ("last" = Option<u64>, Query, description = "Instead of `from`: the newest so many commits, as far as the log holds them."),
         ("limit" = Option<u64>, Query, description = "Ends after so many commits."),
         ("follow" = Option<bool>, Query, description = "Continues with new commits."),
@@ -64,17 +67,19 @@ async fn changes(
 ) -> Result<Response, Problem> {
     let mut params = Params::parse(query.as_deref())?;
     let (from, last) = (params.number("from")?, params.number("last")?);
+    let since = params.one("since")?.map(|text| time_micros(&text)).transpose()?;
     let (limit, follow) = (params.number("limit")?, params.flag("follow")?);
     params.finish()?;
-    if from.is_some() && last.is_some() {
-        return Err(Problem::invalid_parameter("the parameter from excludes last"));
+    if usize::from(from.is_some()) + usize::from(since.is_some()) + usize::from(last.is_some()) > 1 {
+        return Err(Problem::invalid_parameter("of the parameters from, since and last only one is allowed"));
     }
     let db = app.service.database();
     let newest = db.seq();
-    let first = match (from, last) {
-        (Some(from), _) => from,
-        (None, Some(last)) => (newest.0 + 1).saturating_sub(last),
-        (None, None) => 1,
+    let first = match (from, since, last) {
+        (Some(from), ..) => from,
+        (_, Some(time), _) => app.service.run_blocking_limited(|| first_since(db, time)).await?.0,
+        (.., Some(last)) => (newest.0 + 1).saturating_sub(last),
+        (None, None, None) => 1,
     };
     let first = Seq(first.max(1));
     let end = if follow { None } else { Some(newest) };
@@ -98,6 +103,33 @@ async fn changes(
     // Fused: the body may be polled again after its end.
     let body = Body::from_stream(lines.map(Ok::<_, Infallible>).fuse());
     Ok((headers, body).into_response())
+}
+
+/// A time in the query string, microseconds since 1970.
+fn time_micros(text: &str) -> Result<i64, Problem> {
+    match from_text(text, Type::TIMESTAMPTZ) {
+        Ok(Value::Timestamptz(micros)) => Ok(micros),
+        _ => Err(Problem::invalid_parameter(format!(
+            "parameter \"since\" is {text:?}; a time such as 2026-11-27T13:00:00Z is needed"
+        ))),
+    }
+}
+
+/// The first commit at or after a time, or else the number after the newest commit.
+///
+/// By halving: the times of commits do not fall. Each step reads a part of a segment of the log.
+fn first_since(db: &Database, time_micros: i64) -> Result<Seq, WireError> {
+    let (mut low, mut high) = (1, db.seq().0 + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match db.changes(Seq(middle))?.next(Duration::ZERO) {
+            Ok(Some(change)) if change.time_micros < time_micros => low = middle + 1,
+            Ok(_) => high = middle,
+            Err(Error::Engine(EngineError::FeedTrimmed { oldest, .. })) => low = oldest.0.max(middle + 1),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Seq(low))
 }
 
 /// A position in the feed, and its end.

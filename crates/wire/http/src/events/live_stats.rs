@@ -102,7 +102,7 @@ impl Live {
             () = tokio::time::sleep(pause) => {}
         }
         self.service.access().revalidate(&mut self.caller, &mut self.access_seen)?;
-        let stats = StatsOut::from(self.service.stats(&self.caller)?);
+        let stats = StatsOut::read(&self.service, &self.caller)?;
         let json = serde_json::to_string(&stats)
             .map_err(|error| WireError::new(Code::Internal, format!("statistics: {error}")))?;
         Ok(frames.message("stats", &json))

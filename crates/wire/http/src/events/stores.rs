@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::engine::EngineStats;
 use ropewalk_auth::{Caller, Needs, Resource};
-use ropewalk_wire::StoreInfo;
+use ropewalk_wire::{OperationStats, Service, StoreInfo, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -138,7 +138,7 @@ async fn tracking(
     Ok(Json(TrackingOut { source, position }))
 }
 
-/// State and sizes of the engine.
+/// State and sizes of the engine, connections and requests.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Stats)]
 pub(super) struct StatsOut {
@@ -164,6 +164,41 @@ pub(super) struct StatsOut {
     /// Memory that runs hold: cache, fences, models, filters.
     run_memory_bytes: u64,
     keyspaces: Vec<KeyspaceOut>,
+    /// Open connections of each port.
+    connections: Vec<ConnectionsOut>,
+    /// Requests since the start of the server: those whose operation has the longest mean time first.
+    operations: Vec<OperationOut>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ConnectionStats)]
+struct ConnectionsOut {
+    #[schema(example = "postgres")]
+    protocol: &'static str,
+    open: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = OperationStats)]
+struct OperationOut {
+    #[schema(example = "http")]
+    protocol: &'static str,
+    #[schema(example = "append")]
+    operation: &'static str,
+    /// Requests that ended.
+    requests: u64,
+    /// Their mean time.
+    mean_micros: u64,
+    /// Requests that are being answered.
+    running: u64,
+}
+
+impl From<OperationStats> for OperationOut {
+    fn from(stats: OperationStats) -> Self {
+        let OperationStats { protocol, operation, requests, micros, running } = stats;
+        let mean_micros = micros.checked_div(requests).unwrap_or_default();
+        Self { protocol, operation, requests, mean_micros, running }
+    }
 }
 
 #[derive(Serialize, ToSchema)]
@@ -172,6 +207,8 @@ struct LogOut {
     appended_bytes: u64,
     written_bytes: u64,
     syncs: u64,
+    /// Mean time of a sync since the start of the server; 0 without one.
+    sync_mean_micros: u64,
     segments: u64,
     spare_segments: u64,
 }
@@ -196,8 +233,25 @@ struct LevelOut {
     bytes: u64,
 }
 
-impl From<EngineStats> for StatsOut {
-    fn from(stats: EngineStats) -> Self {
+impl StatsOut {
+    /// The statistics of the engine and of the requests.
+    ///
+    /// # Errors
+    /// The caller may not read every store.
+    pub(super) fn read(service: &Service, caller: &Caller) -> Result<Self, WireError> {
+        let stats = service.stats(caller)?;
+        let metrics = service.metrics();
+        let connections = metrics.connections().into_iter();
+        let mut operations: Vec<OperationOut> = metrics.operations().into_iter().map(Into::into).collect();
+        operations.sort_by_key(|operation| std::cmp::Reverse(operation.mean_micros));
+        Ok(Self {
+            connections: connections.map(|(protocol, open)| ConnectionsOut { protocol, open }).collect(),
+            operations,
+            ..Self::of_engine(stats)
+        })
+    }
+
+    fn of_engine(stats: EngineStats) -> Self {
         let keyspaces = stats.store.keyspaces.into_iter().map(|keyspace| KeyspaceOut {
             name: keyspace.name,
             entries: keyspace.entries,
@@ -219,6 +273,9 @@ impl From<EngineStats> for StatsOut {
                 appended_bytes: stats.log.appended_bytes,
                 written_bytes: stats.log.written_bytes,
                 syncs: stats.log.syncs,
+                sync_mean_micros: (stats.log.sync_nanos / 1_000)
+                    .checked_div(stats.log.syncs)
+                    .unwrap_or_default(),
                 segments: stats.log.segments,
                 spare_segments: stats.log.spare_segments,
             },
@@ -226,11 +283,13 @@ impl From<EngineStats> for StatsOut {
             cache_bytes_max: stats.store.cache_bytes_max,
             run_memory_bytes: stats.store.memory_bytes,
             keyspaces: keyspaces.collect(),
+            connections: Vec::new(),
+            operations: Vec::new(),
         }
     }
 }
 
-/// State and sizes of the engine. Needs the right to read every store.
+/// State and sizes of the engine, connections, and times of requests. Needs the right to read every store.
 #[utoipa::path(
     get, path = "/v1/stats", operation_id = "stats", tag = "stores",
     responses((status = 200, description = "The current values.", body = StatsOut)),
@@ -239,5 +298,5 @@ async fn stats(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<StatsOut>, Problem> {
-    Ok(Json(app.service.stats(&caller)?.into()))
+    Ok(Json(StatsOut::read(&app.service, &caller)?))
 }

@@ -38,11 +38,33 @@ async fn commits_arrive_in_order_and_complete() {
     let gzip = [("accept-encoding", "gzip")];
     assert_eq!(lines(server.request("GET", "/v1/changes?last=1", &gzip, b"").await.text()), newest);
     server.get("/v1/changes?from=1&last=1").await.refused(400, "invalid_argument");
-    server.get("/v1/changes?since=1").await.refused(400, "invalid_argument");
+    server.get("/v1/changes?sinc=1").await.refused(400, "invalid_argument");
 
     server.request("DELETE", "/v1/stores/t", &[], b"").await;
     let deleted = lines(server.get("/v1/changes?last=1").await.text());
     assert_eq!(deleted[0]["appends"][0]["deleted"], true);
+}
+
+#[tokio::test]
+async fn commits_are_found_by_time() {
+    let server = Server::start().await;
+    for number in 0..20 {
+        server.append("s", json!([{ "type": "A", "data": number }])).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let all = lines(server.get("/v1/changes").await.text());
+    for (place, commit) in all.iter().enumerate() {
+        let time = commit["recorded_at"].as_str().unwrap();
+        // Several commits may have one time: the first of them is found.
+        let first = all.iter().position(|other| other["recorded_at"] == time).unwrap();
+        let found = lines(server.get(&format!("/v1/changes?since={time}&limit=1")).await.text());
+        assert_eq!(found, all[first..=first], "{place}: {time}");
+    }
+    assert_eq!(lines(server.get("/v1/changes?since=1999-01-01T00:00:00Z").await.text()), all);
+    assert_eq!(server.get("/v1/changes?since=2999-01-01T00:00:00Z").await.text(), "");
+    for wrong in ["since=soon", "since=", "since=2026-01-01&from=1", "since=2026-01-01&last=1"] {
+        server.get(&format!("/v1/changes?{wrong}")).await.refused(400, "invalid_argument");
+    }
 }
 
 #[tokio::test]

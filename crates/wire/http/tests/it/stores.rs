@@ -29,6 +29,15 @@ async fn stats_report_the_engines_state() {
     let stats = server.get("/v1/stats").await.ok();
     assert!(stats["seq"].as_u64().unwrap() > 0 && stats["log"]["syncs"].as_u64().unwrap() > 0, "{stats}");
     assert!(stats["keyspaces"].is_array());
+    let operations = stats["operations"].as_array().unwrap();
+    let appends = operations.iter().find(|operation| operation["operation"] == "append").unwrap();
+    assert_eq!((&appends["protocol"], &appends["requests"]), (&json!("http"), &json!(1)), "{stats}");
+    // Ports count their connections; this test has none.
+    assert_eq!(stats["connections"], json!([]));
+    let _open = server.service.metrics().connections_of("http").open();
+    let stats = server.get("/v1/stats").await.ok();
+    assert_eq!(stats["connections"], json!([{ "protocol": "http", "open": 1 }]));
+    assert!(stats["log"]["sync_mean_micros"].is_u64(), "{stats}");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use ropewalk::Database;
 use ropewalk_auth::{Caller, Credentials, Right, Roles};
-use ropewalk_postgres::PostgresSettings;
+use ropewalk_postgres::{Postgres, PostgresSettings};
 use ropewalk_wire::{Limits, ServiceSettings};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -176,4 +176,75 @@ async fn statement_with_too_large_result_is_not_committed() {
     assert_eq!((status, problem["sqlstate"].as_str()), (413, Some("54000")), "{problem}");
     let (_, count) = ask(&server, json!({ "sql": "SELECT count(*) FROM t" })).await;
     assert_eq!(count["results"][0]["rows"], json!([[0]]));
+}
+
+async fn text_as(server: &Server, accept: &str, sql: &str) -> (u16, String, String) {
+    let router = server.postgres.routes().layer(Extension(Caller::everybody()));
+    let request =
+        Request::post("/v1/sql").header("content-type", "application/json").header("accept", accept);
+    let request = request.body(Body::from(json!({ "sql": sql }).to_string())).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+    let status = response.status().as_u16();
+    let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, kind, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_one_statement_are_ndjson_or_csv() {
+    let server = Server::new();
+    let sql = "SELECT * FROM (VALUES (1, 'a,\"b\"', '[1]'::jsonb), (2, '', NULL)) AS t (n, \"na me\", j)";
+    let (status, kind, text) = text_as(&server, "application/x-ndjson", sql).await;
+    assert_eq!((status, kind.as_str()), (200, "application/x-ndjson"), "{text}");
+    assert_eq!(text, "{\"n\":1,\"na me\":\"a,\\\"b\\\"\",\"j\":[1]}\n{\"n\":2,\"na me\":\"\",\"j\":null}\n");
+    let (status, kind, text) = text_as(&server, "text/csv", sql).await;
+    assert_eq!((status, kind.as_str()), (200, "text/csv; charset=utf-8"), "{text}");
+    assert_eq!(text, "n,na me,j\r\n1,\"a,\"\"b\"\"\",[1]\r\n2,\"\",\r\n");
+    let (_, kind, _) = text_as(&server, "text/html, */*", sql).await;
+    assert_eq!(kind, "application/json");
+    for rejected in ["SELECT 1; SELECT 2", "CREATE TABLE made (id int)"] {
+        let (status, kind, text) = text_as(&server, "text/csv", rejected).await;
+        assert_eq!((status, kind.as_str()), (400, "application/problem+json"), "{text}");
+        assert!(text.contains("\"22023\""), "{text}");
+    }
+    let (_, problem) = ask(&server, json!({ "sql": "SELECT * FROM made" })).await;
+    assert_eq!(problem["sqlstate"], "42P01", "a rejected statement has no effect: {problem}");
+}
+
+async fn ask_as(server: &Server, id: &str, sql: &str) -> (u16, Value) {
+    let router = server.postgres.routes().layer(Extension(Caller::everybody()));
+    let request =
+        Request::post("/v1/sql").header("content-type", "application/json").header("x-statement-id", id);
+    let response =
+        router.oneshot(request.body(Body::from(json!({ "sql": sql }).to_string())).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    (status, serde_json::from_slice(&to_bytes(response.into_body(), 1 << 20).await.unwrap()).unwrap())
+}
+
+async fn cancel(postgres: &Postgres, id: &str) -> u16 {
+    let router = postgres.routes().layer(Extension(Caller::everybody()));
+    let request = Request::delete(format!("/v1/sql/{id}")).body(Body::empty()).unwrap();
+    router.oneshot(request).await.unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_cancels_its_request_by_its_id() {
+    let server = Server::new();
+    let postgres = server.postgres.clone();
+    assert_eq!(cancel(&postgres, "slow").await, 404);
+    // In its own task: a statement blocks the task that runs it.
+    let cancelling = tokio::spawn(async move {
+        while cancel(&postgres, "slow").await == 404 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let (status, problem) = ask_as(&server, "slow", "SELECT pg_sleep(600); SELECT pg_sleep(600)").await;
+    assert_eq!((status, problem["sqlstate"].as_str()), (504, Some("57014")), "{problem}");
+    cancelling.await.unwrap();
+    assert_eq!(cancel(&server.postgres, "slow").await, 404, "the request has ended");
+    for id in ["", "an id of more than 64 bytes, which is more than an id of a request has"] {
+        let (status, problem) = ask_as(&server, id, "SELECT 1").await;
+        assert_eq!((status, problem["sqlstate"].as_str()), (400, Some("22023")), "{problem}");
+    }
+    assert_eq!(ask_as(&server, "one", "SELECT 1").await.0, 200);
 }

@@ -35,17 +35,50 @@ pub fn put_outcome(
                     json.push(',');
                 }
                 put_json(value, json);
-                cover(json.len())?;
-                if json.len() > RESULTS_BYTES_MAX {
-                    let what = "bytes of results (read fewer rows at a time, or over the PostgreSQL port)";
-                    return Err(WireError::too_large(what, json.len(), RESULTS_BYTES_MAX));
-                }
+                cover_results(json.len(), cover)?;
             }
             json.push(']');
         }
         json.push(']');
     }
     json.push('}');
+    Ok(())
+}
+
+/// Writes each row as an object in one line, with the names of the columns and the values of [`put_outcome`].
+///
+/// # Errors
+/// Those of [`put_outcome`].
+pub fn put_ndjson(
+    json: &mut String,
+    outcome: &Outcome,
+    cover: &mut dyn FnMut(usize) -> Result<(), WireError>,
+) -> Result<(), WireError> {
+    let columns = outcome.columns.as_deref().unwrap_or_default();
+    let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
+    for row in &outcome.rows {
+        json.push('{');
+        for (place, (name, value)) in names.iter().zip(row).enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            let _ = write!(json, "{comma}{name}:");
+            put_json(value, json);
+        }
+        json.push_str("}\n");
+        cover_results(json.len(), cover)?;
+    }
+    Ok(())
+}
+
+/// Reserves memory for so many bytes of results, of which there is a most.
+pub(super) fn cover_results(
+    bytes: usize,
+    cover: &mut dyn FnMut(usize) -> Result<(), WireError>,
+) -> Result<(), WireError> {
+    cover(bytes)?;
+    if bytes > RESULTS_BYTES_MAX {
+        let what = "bytes of results (read fewer rows at a time, or over the PostgreSQL port)";
+        return Err(WireError::too_large(what, bytes, RESULTS_BYTES_MAX));
+    }
     Ok(())
 }
 

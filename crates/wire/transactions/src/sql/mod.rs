@@ -7,6 +7,7 @@ use ropewalk_sql::{
     Outcome, Prepared, Rights, Session, SqlError, StatementKind, from_text, state, to_text, type_name,
 };
 
+pub(crate) mod csv;
 pub(crate) mod error;
 pub(crate) mod json;
 
