@@ -545,7 +545,8 @@ mod tests {
     #[tokio::test]
     async fn d1_24_futures_of_connection_and_request_reserve_no_copies() {
         let room = Room::new(Limits::default());
-        let entered = room.enter(&room.places(), "127.0.0.1:1".parse().unwrap()).unwrap();
+        let entered =
+            room.enter(&room.places(Connections::default()), "127.0.0.1:1".parse().unwrap()).unwrap();
         let bytes = size_of_val(&entered.serve(std::future::ready([0_u8; 1000])));
         assert!(bytes < 256, "{bytes} bytes");
         let bytes = answer_bytes(|router, request, connection| {
