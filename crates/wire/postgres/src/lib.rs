@@ -15,7 +15,6 @@
 #![deny(missing_docs)]
 
 mod backends;
-mod cancellable;
 mod channel;
 mod connection;
 mod copy;
@@ -46,7 +45,7 @@ use tokio_rustls::TlsAcceptor;
 pub use rights::{http_operations, operations};
 
 use crate::backends::Backends;
-use crate::cancellable::Cancellable;
+use crate::http::cancellable::Cancellable;
 use crate::notifications::Hub;
 
 /// Settings of a [`Postgres`].

@@ -9,6 +9,8 @@
 //! No session state outlives the request but plans, which later requests of the caller use: a transaction that
 //! is open at its end is rolled back, and the response is an error; earlier commits of the text remain.
 
+pub(crate) mod cancellable;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,8 +38,8 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::cancellable::Named;
 use crate::failure::refused;
+use crate::http::cancellable::Named;
 use crate::{Postgres, Shared};
 
 /// Path of the route.
