@@ -2,7 +2,7 @@
 //!
 //! The names are reserved: a user who took the name that the next rebuild needs would stop that rebuild.
 
-/// Stands between the name of the live object and the number of the generation.
+/// Separates the name of the live object from the number of the generation.
 const SEPARATOR: &str = "__g";
 
 /// The name under which a rebuild writes the object `name`.

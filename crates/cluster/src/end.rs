@@ -27,7 +27,7 @@ pub enum End {
     /// The shared log lost its end, has a gap, or was created again.
     #[error("the shared log is damaged: {what}")]
     Lost {
-        /// What was found, and where.
+        /// The damage and its position.
         what: String,
     },
     /// An entry does not continue what this node has.

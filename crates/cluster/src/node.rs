@@ -46,7 +46,7 @@ pub struct Node {
     is_run: AtomicBool,
 }
 
-/// What a step did.
+/// Outcome of a step.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Done {
@@ -59,7 +59,7 @@ pub enum Done {
     },
     /// The shared log did not answer.
     Unavailable {
-        /// What happened.
+        /// Cause of the failure.
         cause: String,
     },
     /// Began to lead.
@@ -78,7 +78,7 @@ pub enum Done {
 /// A step, and when the next one has something to do.
 #[derive(Debug, Clone)]
 pub struct Stepped {
-    /// What the step did.
+    /// Outcome of the step.
     pub done: Done,
     /// Monotonic nanoseconds at which to call again. Earlier calls do no harm.
     pub again: u64,
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Applies the next entries, or tries to lead when there are none for long.
+    /// Applies the next entries, or tries to lead after a long time without entries.
     fn follow(&self, state: &mut State, now: u64) -> Result<Stepped, End> {
         let after = self.engine().place().index;
         let entries = match self.log.read(after, self.settings.read_bytes, self.settings.read_wait) {

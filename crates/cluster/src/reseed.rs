@@ -89,7 +89,7 @@ pub enum ReseedError {
     Longer {
         /// The newest commit of the longest copy.
         seq: Seq,
-        /// What has more.
+        /// The source that has more commits.
         known: String,
     },
     /// The service refused an entry, or another program has appended to the new log.
@@ -97,7 +97,7 @@ pub enum ReseedError {
     Append {
         /// The entry.
         index: EntryIndex,
-        /// What happened.
+        /// Cause of the failure.
         what: String,
     },
     /// A copy does not continue in the new log.
@@ -105,7 +105,7 @@ pub enum ReseedError {
     Foreign {
         /// The directory.
         dir: PathBuf,
-        /// What was found.
+        /// The difference from the new log.
         what: String,
     },
 }
@@ -124,7 +124,7 @@ pub struct Reseed<'a> {
     pub copies: &'a [PathBuf],
     /// Tells what other nodes had, if there is a store.
     pub checkpoints: Option<&'a Checkpoints>,
-    /// Go on although commits are known that no copy has. They are lost.
+    /// Continue although commits are known that no copy has. These commits are lost.
     pub accepts_loss: bool,
     /// Name of the node that does it.
     pub node: [u8; 16],
@@ -187,7 +187,7 @@ impl Reseed<'_> {
         Ok(Reseeded { from, seq, base, entries, lost })
     }
 
-    /// What is known to have more commits than `seq`.
+    /// A source that is known to have more commits than `seq`.
     fn known_longer(&self, seq: Seq, old: Option<LogId>) -> Result<Option<String>, ReseedError> {
         let Some(checkpoints) = self.checkpoints else { return Ok(None) };
         for report in checkpoints.node_reports()? {

@@ -146,7 +146,7 @@ pub enum LogError {
         /// The newest cause.
         cause: String,
     },
-    /// The shared log does not continue the local copy. This node must not go on.
+    /// The shared log does not continue the local copy. This node must stop.
     #[error("entry {index} of the shared log does not continue this database: {what}")]
     Diverged {
         /// The entry.

@@ -37,7 +37,7 @@ pub enum CheckpointError {
     Damaged {
         /// Name of the object.
         name: String,
-        /// What was found, and what was expected.
+        /// The contents found and the contents expected.
         what: String,
     },
     /// Another node was faster. Its checkpoint is as good.

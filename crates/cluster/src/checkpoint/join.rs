@@ -47,7 +47,7 @@ pub enum Joined {
     },
 }
 
-/// What an operator should know while a node joins.
+/// An event to report to the operator while a node joins.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum JoinNotice {
@@ -67,7 +67,7 @@ pub enum JoinNotice {
     },
 }
 
-/// What became of a checkpoint.
+/// Outcome of an attempt to join from a checkpoint.
 enum Used {
     Joined(Joined),
     DoesNotFit(String),
@@ -99,7 +99,7 @@ impl Checkpoints {
         let target = Target::lock(env, dir)?;
         target.finish()?;
         if target.has_database()? {
-            // What was left of it, if anything.
+            // An earlier call may have left files in the directory for joining.
             tree::remove(target.vfs, &target.joining)?;
             return Ok(Joined::Present);
         }
@@ -114,7 +114,7 @@ impl Checkpoints {
                 }
                 let reasons: Vec<String> = rejected.iter().map(|(_, reason)| reason.clone()).collect();
                 let reasons =
-                    if reasons.is_empty() { "there is none".to_owned() } else { reasons.join("; ") };
+                    if reasons.is_empty() { "none was found".to_owned() } else { reasons.join("; ") };
                 return Err(CheckpointError::NoneFits { oldest, rejected: reasons });
             };
             let used = self.use_checkpoint(number, (identity, oldest), &target, notice);

@@ -50,7 +50,7 @@ pub struct Maker {
     runs: HashMap<String, Run>,
 }
 
-/// What is known of a run.
+/// Size and block hashes of a run.
 struct Run {
     bytes: u64,
     /// Hashes of its blocks.
@@ -252,7 +252,7 @@ impl Checkpoints {
             }
             _ if is_ours => Ok(()),
             (Ok(true), _) => {
-                let what = "what was read back differs from what was stored".to_owned();
+                let what = "the bytes read back differ from the bytes stored".to_owned();
                 Err(CheckpointError::Damaged { name, what })
             }
             (Ok(false), _) | (Err(_), Some(_)) => Err(CheckpointError::Outrun { number }),

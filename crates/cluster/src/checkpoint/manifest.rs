@@ -68,7 +68,7 @@ impl StoredFile {
     }
 }
 
-/// What a checkpoint consists of, and where it is in the shared log.
+/// Contents of a checkpoint and its place in the shared log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// Number of the checkpoint, from 1.

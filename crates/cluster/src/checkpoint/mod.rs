@@ -63,7 +63,7 @@ pub struct Checkpoints {
 pub struct FoundCheckpoint {
     /// Its number.
     pub number: u64,
-    /// What it consists of, or why that cannot be read.
+    /// The manifest, or the reason why it cannot be read.
     pub manifest: Result<Manifest, CheckpointError>,
 }
 

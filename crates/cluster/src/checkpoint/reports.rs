@@ -108,7 +108,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Deletes the reports of a node that has left the cluster, so that the shared log is not kept for it.
+    /// Deletes the reports of a node that has left the cluster, so that they no longer prevent trimming of the log.
     ///
     /// # Errors
     /// [`CheckpointError::Store`].

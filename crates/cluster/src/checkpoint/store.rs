@@ -13,7 +13,7 @@ pub struct ObjectError {
     pub call: &'static str,
     /// Name of the object, or what the names begin with.
     pub name: String,
-    /// What happened.
+    /// Cause of the failure.
     pub cause: String,
 }
 
@@ -32,7 +32,7 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     /// [`ObjectError`]: the object may be there now or later.
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool, ObjectError>;
 
-    /// Contents of an object; `None` if there is none with this name.
+    /// Contents of an object; `None` if no object has this name.
     ///
     /// # Errors
     /// [`ObjectError`]; larger than [`OBJECT_BYTES_MAX`].
@@ -45,7 +45,7 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     /// [`ObjectError`].
     fn list(&self, kind: &str) -> Result<Vec<String>, ObjectError>;
 
-    /// Deletes an object. Succeeds if there is none.
+    /// Deletes an object. Succeeds if the object does not exist.
     ///
     /// # Errors
     /// [`ObjectError`].

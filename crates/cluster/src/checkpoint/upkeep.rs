@@ -1,4 +1,4 @@
-//! What a node does about checkpoints while it runs, one step at a time.
+//! Periodic checkpoint maintenance of a running node, one step at a time.
 //!
 //! ```text
 //! every node:  report its place ─▶ newest checkpoint too old? ─▶ make one ─▶ delete what no checkpoint needs
@@ -28,7 +28,7 @@ pub struct UpkeepSettings {
     pub interval: Duration,
     /// Time between two steps. Default 10 seconds.
     pub pause: Duration,
-    /// How long the shared log is kept for a node that no longer reports itself. Default one hour.
+    /// Time for which the shared log is retained for a node that has stopped reporting. Default one hour.
     pub grace: Duration,
 }
 
@@ -67,7 +67,7 @@ pub enum UpkeepDone {
     },
     /// Something failed; it is tried again.
     Failed {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
         /// The failure.
         error: CheckpointError,
@@ -77,7 +77,7 @@ pub enum UpkeepDone {
 /// A step, and when the next one has something to do.
 #[derive(Debug, Clone)]
 pub struct UpkeepStep {
-    /// What it did.
+    /// Actions of the step.
     pub done: Vec<UpkeepDone>,
     /// Monotonic nanoseconds at which to call again; the largest number when the database has stopped.
     pub again: u64,
@@ -282,7 +282,7 @@ impl Upkeep {
     fn trim(&self, now: u64, done: &mut Vec<UpkeepDone>) -> Result<(), CheckpointError> {
         let Some(oldest) = self.oldest_needed(now).filter(|_| self.leads()) else { return Ok(()) };
         let bounds = self.log.bounds()?;
-        // The newest entry stays, so that a service is never asked for the end of a log without entries.
+        // The newest entry is retained, so that no node requests the end of an empty log from the service.
         let oldest = oldest.min(bounds.newest);
         if bounds.oldest < oldest {
             self.log.trim(oldest)?;

@@ -559,7 +559,7 @@ fn store_that_fails_makes_no_checkpoint_and_the_next_attempt_succeeds() {
 }
 
 #[test]
-fn node_that_is_behind_the_newest_checkpoint_makes_none() {
+fn node_older_than_newest_checkpoint_makes_no_checkpoint() {
     let (log, store) = (new_log(), Store::new());
     let (leader, follower) = two_nodes(&log);
     leader.put(b"second");
@@ -662,7 +662,7 @@ fn leader_makes_a_checkpoint_when_its_followers_do_not() {
 }
 
 #[test]
-fn log_is_kept_for_a_node_within_its_grace_time_only() {
+fn log_is_retained_for_a_node_within_its_grace_time_only() {
     let (log, store) = (new_log(), Store::new());
     let (leader, follower) = two_nodes(&log);
     let slow = Stepped::new(&log, 3);

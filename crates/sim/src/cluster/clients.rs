@@ -162,7 +162,7 @@ impl World {
         Ok(Some(Begun { transaction: tx, transfer, is_first: again.is_none() }))
     }
 
-    /// A client is told what became of its transfer.
+    /// Records the outcome of a transfer that its client received.
     fn told(
         &self,
         used: &Use<'_>,

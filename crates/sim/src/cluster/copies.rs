@@ -131,7 +131,7 @@ impl World {
         member.disk.wipe(Path::new(DIR));
     }
 
-    /// What a node does about checkpoints.
+    /// Runs a step of checkpoint maintenance on a node.
     pub(super) fn upkeep(&self, member: &Member) -> Check {
         if self.now() < member.trouble.lock().paused_until {
             return Ok(());

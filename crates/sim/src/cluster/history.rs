@@ -27,7 +27,7 @@ pub(super) const LAST: &[u8] = b"last";
 /// The table of bulk loads.
 pub(super) const LOADED: &str = "loaded";
 
-/// What a node has at a commit.
+/// Contents of a node at a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     /// `None` before the bank was created.
@@ -75,7 +75,7 @@ impl Contents {
     }
 }
 
-/// What became of a transfer, as far as its client knows.
+/// Outcome of a transfer, as far as its client knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// Acknowledged as this commit.
@@ -117,7 +117,7 @@ struct Log {
 
 /// The shared log lost entries.
 struct Damage {
-    /// What nodes had that have seen them.
+    /// Contents of the nodes that have read the lost entries, by commit.
     before: BTreeMap<u64, Contents>,
 }
 
@@ -177,7 +177,7 @@ impl History {
         self.fates.iter().filter_map(unknown).collect()
     }
 
-    /// A client was told that the transfer is commit `seq`.
+    /// A client received the result that the transfer is commit `seq`.
     pub(super) fn committed(&mut self, seq: u64, transfer: &Transfer) -> Check {
         let known = self.fates.insert(transfer.number, Fate::Committed(seq));
         let was_open = matches!(known, None | Some(Fate::Unknown | Fate::Never));
@@ -186,7 +186,7 @@ impl History {
         self.acknowledge(seq)
     }
 
-    /// A client was told of commit `seq`.
+    /// A client received an acknowledgement of commit `seq`.
     pub(super) fn acknowledge(&mut self, seq: u64) -> Check {
         let logged = self.log.newest;
         let holds = seq <= logged || self.is_damaged();
@@ -195,14 +195,14 @@ impl History {
         Ok(())
     }
 
-    /// A client was told that the transfer did not happen in this attempt; `is_first`: there was no other attempt.
+    /// A client received the result that this attempt did not commit; `is_first`: there was no earlier attempt.
     pub(super) fn refused(&mut self, number: i64, is_first: bool) {
         if is_first {
             self.fates.insert(number, Fate::Never);
         }
     }
 
-    /// A client was told that the transfer has happened, by a node at commit `seq`.
+    /// A client received the result that the transfer has happened, from a node at commit `seq`.
     pub(super) fn happened(&mut self, number: i64, seq: u64) -> Check {
         match self.fates.get(&number) {
             Some(Fate::Committed(_) | Fate::Happened(_)) => {}

@@ -55,7 +55,7 @@ pub(super) struct World {
     this: Weak<World>,
 }
 
-/// What has happened.
+/// Record of a simulation run.
 pub(super) struct Record {
     pub(super) history: History,
     pub(super) counts: Counts,
