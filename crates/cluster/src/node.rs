@@ -319,9 +319,10 @@ impl Node {
             return Ok(Stepped { done: Done::Nothing, again: due });
         }
         let renewed = if has_readers { self.serve_readers() } else { self.engine().renew() };
-        self.check_running()?;
-        if let Err(error) = renewed {
-            return self.failed(state, now, &error);
+        match renewed {
+            Ok(()) => {}
+            Err(error @ EngineError::Diverged { .. }) => return Err(End::Diverged { error }),
+            Err(error) => return self.failed(state, now, &error),
         }
         state.unavailable = None;
         state.seen(self.engine(), now);
@@ -383,6 +384,7 @@ impl Node {
         match self.engine().stopped() {
             None => Ok(()),
             Some(_) if self.engine().is_deposed() => Err(End::Deposed),
+            Some(error @ EngineError::Diverged { .. }) => Err(End::Diverged { error }),
             Some(error) => Err(End::Stopped { error }),
         }
     }

@@ -1,4 +1,4 @@
-//! The end of a run: every node agrees, or the shared log is damaged and nobody continues silently.
+//! The end of a phase: all nodes agree. Or the shared log is damaged, and no node that has seen more continues.
 
 use ropewalk::cluster::Role;
 use ropewalk_log::LogId;
@@ -145,7 +145,7 @@ impl World {
         Ok(())
     }
 
-    /// Goes on until each node has ended or does not change any more.
+    /// Runs the nodes long enough for each to notice.
     fn run_damaged(&self, doomed: &[bool]) -> Check {
         let turns = LEASE.as_millis() as u64 / 10;
         for _ in 0..turns {

@@ -1,9 +1,9 @@
-//! The checks of a run: one log, one order, and what clients were told.
+//! The checks of a run: one log, one order, and the answers that clients got.
 //!
 //! ```text
 //! shared log ─▶ every entry continues the chain; terms grow; commits are numbered without gaps
 //! read of a node at commit N ─▶ equals every other read at N; its transfers begin with those of N-1
-//! answer to a client ─▶ acknowledged: there from its commit on; refused: nowhere; unknown: either, for ever
+//! answer to a client ─▶ acknowledged: present from its commit on; refused: absent; unknown: either, for ever
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

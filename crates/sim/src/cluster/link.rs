@@ -113,7 +113,17 @@ impl SharedLog for Link {
         bytes_max: usize,
         wait: Duration,
     ) -> Result<Vec<SharedEntry>, SharedError> {
-        self.ask(|| self.log.read(after, bytes_max, wait))
+        let mut entries = self.ask(|| self.log.read(after, bytes_max, wait))?;
+        if let Some(world) = self.process.world().filter(|world| world.is_troubled())
+            && entries.len() > 1
+            && world.dice.one_in(200)
+        {
+            // A connection that breaks its promise. The node has to notice.
+            world.note(format!("node {} misses entry {}", self.process.node, after.next()));
+            world.member(self.process.node).trouble.lock().has_gap = true;
+            entries.remove(0);
+        }
+        Ok(entries)
     }
 
     fn bounds(&self) -> Result<SharedBounds, SharedError> {

@@ -51,6 +51,8 @@ pub(super) struct Trouble {
     pub(super) paused_until: u64,
     /// The disk was made to fail since the process began.
     pub(super) disk: bool,
+    /// Entries were withheld from the process.
+    pub(super) has_gap: bool,
     /// Why the process ended for good.
     pub(super) ended: Option<End>,
 }
@@ -185,6 +187,6 @@ impl Member {
         drop(process);
         self.disk.calm();
         let mut trouble = self.trouble.lock();
-        (trouble.disk, trouble.paused_until) = (false, 0);
+        (trouble.disk, trouble.has_gap, trouble.paused_until) = (false, false, 0);
     }
 }

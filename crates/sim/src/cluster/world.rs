@@ -262,13 +262,16 @@ impl World {
         self.note(format!("node {} ended: {end}", member.number));
         self.count(|counts| counts.ends += 1);
         let is_disk = member.disk.is_off() || member.trouble.lock().disk;
+        let is_damaged = self.record.lock().history.is_damaged();
         let has_reason = match end {
             End::Deposed => true,
             End::Stopped { error } => is_disk && !error.to_string().contains("panic"),
-            _ => self.record.lock().history.is_damaged(),
+            End::Diverged { .. } => is_damaged || member.trouble.lock().has_gap,
+            _ => is_damaged,
         };
         ensure!(has_reason, "node {} ended without a reason: {end}", member.number);
-        if !end.is_reopened() {
+        // An operator opens a database again that has missed an entry of an intact log.
+        if !end.is_reopened() && is_damaged {
             member.trouble.lock().ended = Some(end.clone());
         }
         self.close(member, process)

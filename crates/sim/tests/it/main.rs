@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 mod audit;
+mod cluster;
 mod consumers;
 mod documents;
 mod found;
