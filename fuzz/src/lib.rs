@@ -13,6 +13,7 @@ mod log;
 mod postgres;
 mod script;
 mod series;
+mod shared;
 mod store;
 
 /// One decoder under test.
@@ -30,6 +31,8 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "log_record", run: log::record, seeds: log::record_seeds },
     Target { name: "log_segment", run: log::segment, seeds: log::segment_seeds },
+    Target { name: "shared_entry", run: shared::entry, seeds: shared::entry_seeds },
+    Target { name: "shared_log", run: shared::follower, seeds: shared::follower_seeds },
     Target { name: "manifest", run: store::manifest, seeds: store::manifest_seeds },
     Target { name: "run", run: store::run, seeds: store::run_seeds },
     Target { name: "commit_record", run: commit::record, seeds: commit::record_seeds },

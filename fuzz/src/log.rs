@@ -75,7 +75,7 @@ pub(crate) fn segment(data: &[u8]) {
     );
 }
 
-fn memory() -> Env {
+pub(crate) fn memory() -> Env {
     let vfs = Arc::new(MemoryVfs::default());
     Env { vfs, clock: Arc::new(ManualClock::default()), random: Arc::new(SeededRandom::new(1)) }
 }
@@ -86,9 +86,9 @@ fn written_and_opened(env: &Env, dir: &Path, data: &[u8]) -> Result<(LocalLog, R
     open(env, dir)
 }
 
-type Replayed = Vec<(Seq, Vec<u8>)>;
+pub(crate) type Replayed = Vec<(Seq, Vec<u8>)>;
 
-fn open(env: &Env, dir: &Path) -> Result<(LocalLog, Replayed), LogError> {
+pub(crate) fn open(env: &Env, dir: &Path) -> Result<(LocalLog, Replayed), LogError> {
     let mut replayed = Vec::new();
     let (log, _) = LocalLog::open(env, dir, OPTIONS, Lsn::ZERO, Seq::ZERO, &mut |found| {
         replayed.push((found.seq, found.payload.to_vec()));

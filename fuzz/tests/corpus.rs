@@ -96,6 +96,8 @@ macro_rules! targets {
 targets!(
     log_record,
     log_segment,
+    shared_entry,
+    shared_log,
     manifest,
     run,
     commit_record,

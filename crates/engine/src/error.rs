@@ -90,7 +90,7 @@ pub enum EngineError {
     Unknown {
         /// The number that the commit has if it took place.
         seq: Seq,
-        /// What happened.
+        /// The cause.
         cause: Arc<str>,
     },
     /// The shared log does not continue what this node has applied. The node has stopped, and follows nothing any more.
@@ -98,7 +98,7 @@ pub enum EngineError {
     Diverged {
         /// The entry.
         index: EntryIndex,
-        /// What was found, and what was expected.
+        /// The difference.
         what: Arc<str>,
     },
     /// The memory budget is spent and flushing does not keep up or fails.
@@ -172,7 +172,7 @@ pub enum CommitError {
     Unknown {
         /// The number that the commit has if it took place.
         seq: Seq,
-        /// What happened.
+        /// The cause.
         cause: Arc<str>,
     },
     /// The engine failed.

@@ -7,7 +7,7 @@ use ropewalk_log::LogOptions;
 use ropewalk_log::shared::SharedLog;
 use ropewalk_store::StoreOptions;
 
-/// When a commit is acknowledged.
+/// When a commit is acknowledged. On the leader of a shared log always after the confirmation by the shared log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// After `fdatasync`: survives a power cut.

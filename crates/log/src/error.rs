@@ -143,7 +143,7 @@ pub enum LogError {
     /// The shared log has not answered for too long. The records that were not acknowledged may be in it, now or later.
     #[error("it is unknown whether the shared log has the newest commits: {cause}")]
     Unknown {
-        /// What happened last.
+        /// The newest cause.
         cause: String,
     },
     /// The shared log does not continue the local copy. This node must not go on.
@@ -151,7 +151,7 @@ pub enum LogError {
     Diverged {
         /// The entry.
         index: EntryIndex,
-        /// What was found, and what was expected.
+        /// The difference.
         what: String,
     },
     /// The shared log could not be read.

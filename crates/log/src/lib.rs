@@ -18,7 +18,7 @@
 //!
 //! Reading order: [`mod@format`] (bytes), `segment` (one file), `pool` (spare files), `local` (append, flush, barrier, roll,
 //! trim), `reader`, `copy` (a part of the log in another directory), `recover` (torn or corrupted?),
-//! `salvage` (repair after corruption).
+//! `salvage` (repair after corruption), [`shared`] (a log that nodes share, with a local copy).
 
 mod copy;
 mod error;

@@ -149,6 +149,7 @@ pub mod engine {
 pub mod cluster {
     pub use ropewalk_engine::shared::*;
     pub use ropewalk_engine::{Followed, Role, SharedOptions};
+    pub use ropewalk_log::{LogError, LogId};
 }
 /// Parts of the engine that SQL and the server build on. No stable API.
 #[doc(hidden)]

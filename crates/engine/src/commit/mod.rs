@@ -71,7 +71,7 @@ pub(crate) struct Core {
     pub(crate) noted: Mutex<NotedPlace>,
 }
 
-/// What the file with the place in the shared log says.
+/// Contents of the file with the place in the shared log.
 #[derive(Default)]
 pub(crate) struct NotedPlace {
     pub(crate) place: Place,

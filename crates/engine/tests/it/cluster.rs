@@ -212,6 +212,14 @@ fn databases_that_flush_at_different_times_agree() {
     }
 }
 
+struct Resume<'a>(&'a MemorySharedLog);
+
+impl Drop for Resume<'_> {
+    fn drop(&mut self) {
+        self.0.set_hanging(false);
+    }
+}
+
 #[test]
 fn commits_are_invisible_while_their_acknowledgement_hangs() {
     let shared = shared();
@@ -229,6 +237,8 @@ fn commits_are_invisible_while_their_acknowledgement_hangs() {
                 put(&leader.engine, keys, b"k", format!("{durability:?}").as_bytes(), durability).unwrap();
                 done.store(true, Ordering::SeqCst);
             });
+            // Also when an assertion fails, so that the test ends.
+            let hanging = Resume(&shared);
             let mut feed = leader.engine.changes(seq.next()).unwrap();
             for _ in 0..100 {
                 assert_eq!((leader.get("k"), leader.engine.seq()), (before.clone(), seq), "{durability:?}");
@@ -237,7 +247,7 @@ fn commits_are_invisible_while_their_acknowledgement_hangs() {
                 assert!(!done.load(Ordering::SeqCst), "nothing is acknowledged");
                 std::thread::sleep(Duration::from_millis(1));
             }
-            shared.set_hanging(false);
+            drop(hanging);
         });
         assert_eq!(leader.get("k"), Some(format!("{durability:?}")));
     }

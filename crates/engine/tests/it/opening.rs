@@ -78,7 +78,9 @@ fn second_opening_after_a_kill_replays_next_to_nothing() {
     engine.checkpoint().unwrap();
     disk.kill();
     drop(engine);
-    assert_eq!(reopened(&env, keys, 2).recovery().bytes, 0);
+    // An idle engine marks its last commit as durable: a record without contents.
+    let replayed = reopened(&env, keys, 2).recovery().bytes;
+    assert!(replayed <= 32, "{replayed} bytes");
 }
 
 #[test]

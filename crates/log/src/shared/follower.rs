@@ -184,6 +184,8 @@ impl Follower {
             if term <= newest {
                 return Err(format!("its leader begins term {term} after term {newest}"));
             }
+        } else if newest == 0 {
+            return Err("the log does not begin with a leader".into());
         } else if term != newest || self.node.is_some_and(|node| node != entry.node) {
             return Err(format!("it is of term {term} of a node that does not lead in term {newest}"));
         }

@@ -54,13 +54,13 @@ pub struct SharedEntry {
     pub bytes: Vec<u8>,
 }
 
-/// What a shared log holds.
+/// Extent of a shared log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedBounds {
-    /// The oldest entry that can be read; one more than `newest` when there is none.
+    /// The oldest entry that can be read; one more than `newest` without entries.
     pub oldest: EntryIndex,
-    /// The newest entry; zero when there was never one. May be older than the newest one that a writer has already been
-    /// told about: only an append proves what is newest.
+    /// The newest entry; zero when there was never one. May be older than the newest one that was confirmed to a
+    /// writer: only an append proves what is newest.
     pub newest: EntryIndex,
 }
 
@@ -82,7 +82,7 @@ pub enum AppendError {
     /// No answer, or one that proves nothing: the entry may be stored now or later. The same append may be repeated.
     #[error("it is unknown whether the shared log has the entry: {cause}")]
     Unknown {
-        /// What happened.
+        /// The cause.
         cause: String,
     },
 }
@@ -93,7 +93,7 @@ pub enum SharedError {
     /// The service does not answer at the moment. The call may be repeated.
     #[error("the shared log does not answer: {cause}")]
     Unavailable {
-        /// What happened.
+        /// The cause.
         cause: String,
     },
     /// The entries up to here were trimmed.
@@ -102,10 +102,10 @@ pub enum SharedError {
         /// The oldest entry that can be read.
         oldest: EntryIndex,
     },
-    /// The log is not what it was: it was created again, lost its end, or has a gap. Nobody may continue.
+    /// The log was created again, lost its end, or has a gap. No node may continue.
     #[error("the shared log is damaged: {what}")]
     Lost {
-        /// What was found, and where.
+        /// The damage, and its place.
         what: String,
     },
 }
@@ -155,7 +155,7 @@ pub trait SharedLog: Send + Sync + fmt::Debug {
     /// [`SharedError`].
     fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError>;
 
-    /// What an operator should know: one line for each risk in the settings of the service, empty when there is none.
+    /// Warnings for an operator: one line for each risk in the settings of the service.
     ///
     /// # Errors
     /// [`SharedError`].

@@ -46,7 +46,7 @@ pub struct NodeSettings {
     pub patience: Duration,
 }
 
-/// What became of a commit that was appended.
+/// Fate of a commit that was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitFate {
     /// The shared log has it.
@@ -90,7 +90,7 @@ pub struct ReplicatedLog {
     ended: OnceLock<Ending>,
 }
 
-/// What the thread knows that appends or follows entries.
+/// State of the thread that appends or follows entries.
 struct Turn {
     follower: Follower,
     /// Incarnation of the shared log, once known.
@@ -235,7 +235,7 @@ impl ReplicatedLog {
         Seq(self.confirmed.load(Ordering::Acquire))
     }
 
-    /// What became of commit `seq`, which was appended.
+    /// The fate of commit `seq`, which was appended.
     pub fn fate(&self, seq: Seq) -> CommitFate {
         // In this order: a commit that was confirmed before the end is not absent.
         let ended = self.ended.get();

@@ -29,7 +29,7 @@ fn held_back_records_reach_no_file_before_their_release() {
     );
     assert_eq!((log.flushed(), log.durable(), segments(&env)), (before, before, files));
     assert_eq!(found(&env).0, [(1, b"before".to_vec())]);
-    // One of two records that are in the buffer, in a segment of its own.
+    // One of two records that are in the buffer, in a separate segment.
     log.release(first);
     assert_eq!(log.flush().unwrap(), first);
     assert_eq!(found(&env), (vec![(1, b"before".to_vec()), (2, payload(2, 6000))], first));

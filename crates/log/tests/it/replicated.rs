@@ -73,6 +73,8 @@ fn group_is_one_entry_and_reaches_the_local_copy_after_it() {
     put(&log, 1, b"a").unwrap();
     put(&log, 2, b"b").unwrap();
     assert_eq!(kinds(&shared), [(EntryKind::Lead, 1, 0)]);
+    log.sync_copy().unwrap();
+    log.write_durable_mark(log.tail()).unwrap();
     assert_eq!((log.fate(Seq(2)), copied(&env).len()), (CommitFate::Unknown, 0));
     log.acknowledge().unwrap();
     assert_eq!(kinds(&shared)[1..], [(EntryKind::Commits, 1, 2)]);
@@ -122,7 +124,7 @@ fn half_sent_group_is_discarded_by_the_next_leader() {
     assert_eq!(log.fate(Seq(1)), CommitFate::Absent);
     assert!(copied(&env).is_empty());
     shared.choose_faults(|_| None);
-    // The next leader goes on where the group began.
+    // The next leader continues where the group began.
     let third = leader(&memory(), &shared, 4);
     put(&third, 1, b"instead").unwrap();
     third.acknowledge().unwrap();
@@ -196,6 +198,7 @@ fn deposed_leader_learns_who_leads_and_keeps_nothing() {
     assert_eq!((log.term(), log.leader().as_deref()), (None, Some("node-2")));
     assert_eq!((log.fate(Seq(1)), log.fate(Seq(2))), (CommitFate::Confirmed, CommitFate::Absent));
     assert!(log.flush().is_err() && log.barrier().is_err() && log.write_durable_mark(log.tail()).is_err());
+    log.sync_copy().unwrap();
     assert_eq!(copied(&env), [(1, b"a".to_vec())]);
     drop(log);
     put(&rival, 2, b"b").unwrap();
@@ -232,7 +235,7 @@ fn renewals_prove_the_lead_and_are_shared() {
 }
 
 #[test]
-fn campaign_behind_another_entry_fails_without_a_trace() {
+fn campaign_fails_without_a_trace_when_an_entry_is_newer() {
     let (env, shared) = (memory(), shared());
     let late = node(&env, &shared, 1, None);
     let first = leader(&memory(), &shared, 2);
@@ -390,6 +393,37 @@ fn trimmed_log_is_followed_from_its_oldest_entry_by_a_copy_that_reaches_it() {
     let empty = node(&memory(), &shared, 3, None);
     let refused = follow(&empty, &entries[2]).unwrap_err();
     assert!(refused.to_string().contains("a backup of a node that has more is needed"), "{refused}");
+}
+
+#[test]
+fn group_whose_first_parts_were_trimmed_is_skipped_by_a_copy_that_has_it() {
+    let (env, shared) = (memory(), shared());
+    let log = leader(&env, &shared, 1);
+    put(&log, 1, &payload(1, 150)).unwrap();
+    log.acknowledge().unwrap();
+    drop(log);
+    shared.trim(EntryIndex(3)).unwrap();
+    let parts = shared.read(EntryIndex(2), usize::MAX, Duration::ZERO).unwrap();
+    assert_eq!(parts.len(), 2);
+    let again = node(&env, &shared, 1, None);
+    assert_eq!(parts.iter().map(|part| follow(&again, part).unwrap()).sum::<u64>(), 0);
+    assert!(again.campaign().unwrap());
+    let empty = node(&memory(), &shared, 2, None);
+    follow(&empty, &parts[0]).unwrap();
+    let refused = follow(&empty, &parts[1]).unwrap_err();
+    assert!(refused.to_string().contains("its group begins before the oldest entry"), "{refused}");
+}
+
+#[test]
+fn log_that_does_not_begin_with_a_leader_is_refused() {
+    let mut bytes = Vec::new();
+    let (kind, previous, body): (_, _, &[u8]) = (EntryKind::Commits, ChainHash::NONE, &[0; 4]);
+    let (level, term, node_name, first) = (1, 0, [1; 16], Seq(1));
+    let entry = Entry { level, kind, term, node: node_name, first, count: 1, time_micros: 0, previous, body };
+    entry.encode(&mut bytes);
+    let follower = node(&memory(), &shared(), 2, None);
+    let refused = follow(&follower, &SharedEntry { index: EntryIndex(1), bytes }).unwrap_err();
+    assert!(refused.to_string().contains("does not begin with a leader"), "{refused}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 
 mod documents;
 mod events;
+mod following;
 mod keys;
 mod series;
 mod tables;
