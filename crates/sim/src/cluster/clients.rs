@@ -115,6 +115,7 @@ impl World {
                 Ok((None, done)) => Ok(done),
                 Err(error) => Err(error),
             };
+            self.record.lock().history.end(transfer.number);
             self.told(used, &transfer, (is_first, is_group), outcome)?;
         }
         Ok(())

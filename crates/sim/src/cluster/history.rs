@@ -92,6 +92,8 @@ pub(super) struct History {
     log: Log,
     contents: BTreeMap<u64, Contents>,
     fates: BTreeMap<i64, Fate>,
+    /// Transfers that a client waits for.
+    in_flight: BTreeSet<i64>,
     /// Transfers by commit.
     transfers: BTreeMap<u64, Transfer>,
     /// Rows of each load.
@@ -169,12 +171,18 @@ impl History {
     /// A transfer that no client knows of yet, or that may have happened and is tried again.
     pub(super) fn begin(&mut self, number: i64) {
         self.fates.entry(number).or_insert(Fate::Unknown);
+        self.in_flight.insert(number);
     }
 
-    /// A transfer whose outcome is not known.
+    /// An attempt ended, with a result or without one.
+    pub(super) fn end(&mut self, number: i64) {
+        self.in_flight.remove(&number);
+    }
+
+    /// Transfers whose outcome is not known, and which nobody waits for any more.
     pub(super) fn doubtful(&self) -> Vec<i64> {
         let unknown = |(number, fate): (&i64, &Fate)| (*fate == Fate::Unknown).then_some(*number);
-        self.fates.iter().filter_map(unknown).collect()
+        self.fates.iter().filter_map(unknown).filter(|number| !self.in_flight.contains(number)).collect()
     }
 
     /// A client received the result that the transfer is commit `seq`.
