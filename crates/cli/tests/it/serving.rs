@@ -579,7 +579,7 @@ fn frames_after_call(server: &Server, path: &str, patience: std::time::Duration)
     stream.write_all(&[frame(4, 0, 0, &[]), frame(1, 4, 1, &headers), empty_message].concat()).unwrap();
     let mut kinds = Vec::new();
     let mut head = [0; 9];
-    while !kinds.contains(&GOAWAY) && stream.read_exact(&mut head).is_ok() {
+    while !(kinds.contains(&GOAWAY) && kinds.contains(&HEADERS)) && stream.read_exact(&mut head).is_ok() {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         stream.read_exact(&mut vec![0; length as usize]).unwrap();
         kinds.push(head[3]);

@@ -279,7 +279,7 @@ impl World {
         let is_damaged = self.record.lock().history.is_damaged();
         let has_reason = match end {
             End::Deposed => true,
-            End::Stopped { error } => is_disk && !error.to_string().contains("panic"),
+            End::Stopped { error } => (is_disk || is_damaged) && !error.to_string().contains("panic"),
             End::Diverged { .. } => is_damaged || member.trouble.lock().has_gap,
             End::Trimmed { .. } if self.oldest_entry()? > EntryIndex(1) => true,
             _ => is_damaged,

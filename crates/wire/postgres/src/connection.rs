@@ -116,11 +116,17 @@ where
     let ip = peer.map(|peer| peer.ip());
     let login = Box::pin(login(shared.service.access(), &startup.user, ip, &mut channel, &mut out));
     let begun = match in_time(patience, login).await? {
-        Ok(caller) => begin(shared, &startup).map(|session| (caller, session)),
+        Ok(caller) => begin(shared, &startup).map(|session| Box::new((caller, session))),
         Err(error) => Err(error),
     };
     match begun {
-        Ok((caller, session)) => Box::pin(converse(shared, channel, session, out, caller, peer)).await,
+        Ok(begun) => {
+            let conversation = async move {
+                let (caller, session) = *begun;
+                converse(shared, channel, session, out, caller, peer).await
+            };
+            Box::pin(conversation).await
+        }
         Err(error) => {
             let error = told(&error, shared.service.database().engine().dir()).into_owned();
             out.failure(Severity::Fatal, &error);

@@ -124,10 +124,9 @@ impl Service {
         let store = db.events(&default_store)?;
         if db.leads() {
             store.create()?;
-            // Otherwise the first use of each of these would define its keyspace by a commit, possibly between a
+            // Otherwise the first use of an idempotency key would define the keyspace by a commit, possibly between a
             // request and the commit that its precondition names as the newest.
-            drop((db.consumer_checkpoints(&default_store)?, db.consumer_groups(&default_store)?));
-            drop((db.projections(&default_store)?, db.idempotency_records()?));
+            drop(db.idempotency_records()?);
         }
         let access = Access::open(db.clone(), insecure)?;
         let metrics = Arc::new(Metrics::new(access.logins().clone()));

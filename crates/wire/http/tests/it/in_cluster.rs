@@ -116,6 +116,10 @@ async fn write_that_cannot_be_sent_on_names_the_leader() {
 async fn pipeline_that_writes_goes_to_the_leader_and_others_stay() {
     let pair = pair().await;
     let path = "/v1/databases/app/collections/c/documents:aggregate";
+    let documents = json!({ "documents": [{ "_id": 1 }] }).to_string();
+    let stored = post(&pair.leader, "/v1/databases/app/collections/c/documents", &[], &documents).await;
+    assert_eq!(stored.status, 200, "{}", stored.text());
+    pair.nodes.1.follow();
     let reads = json!({ "pipeline": [{ "$match": {} }] }).to_string();
     assert_eq!(post(&pair.follower, path, &[], &reads).await.status, 200);
     assert!(pair.sent.take().is_empty());
