@@ -28,6 +28,7 @@ test('keys lead from page to page', async ({ page }) => {
   await page.keyboard.press('g')
   await page.keyboard.press('e')
   await expect(page).toHaveURL(/\/ui\/events$/)
+  await expect(page.getByLabel('Find a store')).toBeVisible()
   await page.keyboard.press('/')
   await expect(page.getByLabel('Find a store')).toBeFocused()
 })
@@ -44,7 +45,7 @@ test('commits arrive live', async ({ page }) => {
   await page.goto(`${server.url}/ui/commits`)
   await expect(page.getByText(/^live/)).toBeVisible()
   const seq = await server.order('o2', 5)
-  await expect(page.locator('.virtual .line').first()).toContainText(seq.toLocaleString('en'))
+  await expect(page.locator('.virtual .line').filter({ hasText: seq.toLocaleString('en') })).toBeVisible()
 })
 
 test('a statement is run, plotted, explained, and rejected in the words of the server', async ({ page }) => {
@@ -105,7 +106,7 @@ test('a million rows are scrolled', async ({ page }) => {
 
 test('a document that another client changed is not overwritten', async ({ page }) => {
   await page.goto(`${server.url}/ui/documents/default/orders?filter=${encodeURIComponent('{"_id": "o3"}')}`)
-  await page.getByRole('button', { name: 'Edit' }).click()
+  await page.getByRole('cell', { name: 'o3' }).click()
   await editor(page, 'Document').click()
   await page.keyboard.press('Control+End')
   await page.keyboard.press('ArrowLeft')

@@ -9,7 +9,7 @@ import { loadSession, session, signIn, signOut } from './api/session'
 import { PAGES } from './pages'
 import type { Page } from './pages'
 import { go, link, segments } from './route'
-import { Busy, Dialog, Field, ProblemNotice } from './ui/parts'
+import { Busy, Dialog, Field, ProblemNotice, Text } from './ui/parts'
 import { choice, nextTheme } from './ui/theme'
 
 const SignIn = () => {
@@ -221,7 +221,16 @@ const Frame = () => {
         </ul>
       </nav>
       <main id="main" tabIndex={-1}>
-        {page ? <Loaded page={page} /> : <p>There is no page “{id}”.</p>}
+        {page ? (
+          <Loaded page={page} />
+        ) : (
+          <>
+            <h1>No such page</h1>
+            <p>
+              The console has no page <Text text={id} max={200} />. The pages are in the navigation.
+            </p>
+          </>
+        )}
       </main>
       {keys && <Keys close={() => setKeys(false)} />}
     </div>
