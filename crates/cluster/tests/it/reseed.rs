@@ -119,7 +119,7 @@ fn copy_that_does_not_forget_the_old_log_refuses_the_new_one() {
     let follower = reopened(&new, 2, second);
     let ended = follower.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
     let Some(Done::Ended(end)) = ended else { panic!("it continues") };
-    assert!(end.to_string().contains("created again"), "{end}");
+    assert!(end.to_string().contains("the shared log is damaged"), "{end}");
 }
 
 #[test]
