@@ -311,7 +311,8 @@ def console(binary):
     for command in commands:
         run = subprocess.run(
             command, cwd=place, env=os.environ | {"ROPEWALK_BIN": str(binary), "CHROMIUM": chromium or "", "NO_COLOR": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
+            # A browser on two processors, next to other steps, takes minutes.
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=2 * PATIENCE,
         )
         # Of Vitest `Tests  1 failed | 50 passed (51)`, of Playwright `25 passed (2.0m)`.
         passed += sum(int(count) for count in re.findall(r"^\s*(?:Tests\b.*?)?(\d+) passed \(", run.stdout, re.MULTILINE))

@@ -168,6 +168,7 @@ const text = (value: Json | undefined): string => (typeof value === 'string' ? v
 const DocumentChange = ({ event, before }: { event: Json; before: Json }) => {
   const [database, collection] = [text(member(member(event, 'ns'), 'db')), text(member(member(event, 'ns'), 'coll'))]
   const update = member(event, 'updateDescription')
+  const after = member(event, 'fullDocument')
   return (
     <div class="stack">
       <h3>
@@ -177,19 +178,22 @@ const DocumentChange = ({ event, before }: { event: Json; before: Json }) => {
         </a>{' '}
         <span class="mono">{oneLine(formatJson(member(member(event, 'documentKey'), '_id') ?? null, 0), 80)}</span>
       </h3>
-      {before !== null && (
-        <>
-          <span class="soft">before</span>
-          <Tree value={before} />
-        </>
-      )}
-      {update !== undefined && <Tree value={update} />}
-      {member(event, 'fullDocument') !== undefined && (
-        <>
-          <span class="soft">after</span>
-          <Tree value={member(event, 'fullDocument') ?? null} />
-        </>
-      )}
+      {/* Both states show what changed; without the state before, the change itself does. */}
+      {before === null && update !== undefined && <Tree value={update} />}
+      <div class={before !== null && after !== undefined ? 'pair' : ''}>
+        {before !== null && (
+          <div>
+            <span class="soft">before</span>
+            <Tree value={before} />
+          </div>
+        )}
+        {after !== undefined && (
+          <div>
+            <span class="soft">after</span>
+            <Tree value={after} />
+          </div>
+        )}
+      </div>
     </div>
   )
 }
@@ -224,7 +228,7 @@ const One = ({ seq }: { seq: number }) => {
             <Time at={data.recorded_at} /> <span class="soft">as one log record with one sync: all of it or nothing</span>
           </p>
           {data.truncated && <p class="notice warn">The commit has more parts than are shown here. GET /v1/changes has all events of it.</p>}
-          <div class="halves">
+          <div class="flow">
             <Part title="Events" count={data.appends.reduce((sum, append) => sum + append.events.length, 0)}>
               {data.appends.map((append, index) => (
                 <div class="stack" key={index}>

@@ -190,8 +190,8 @@ async fn seq_precondition_holds_only_directly_after_its_commit() {
 async fn first_use_of_a_key_makes_no_extra_commit() {
     let server = Server::start().await;
     let seq = server.append("s", json!([{ "type": "A" }])).await["seq"].as_u64().unwrap();
-    let insert = json!({ "documents": { "collection": "c", "insert": { "_id": 1 } } });
-    let body = json!({ "preconditions": [{ "seq": seq }], "operations": [insert] });
+    let append = json!({ "append": { "store": "s", "events": [{ "type": "B" }] } });
+    let body = json!({ "preconditions": [{ "seq": seq }], "operations": [append] });
     let done = run_with_key(&server, "k", &body).await.ok()["seq"].as_u64().unwrap();
     assert_eq!(server.service.database().seq().0, done);
 }
