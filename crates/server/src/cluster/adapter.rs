@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropewalk::cluster::SharedLog;
 use ropewalk_cluster_nats::{NatsError, NatsLog, NatsSettings};
@@ -10,6 +11,10 @@ use ropewalk_cluster_postgres::{PostgresLog, PostgresOptions};
 use crate::cluster::cluster_error;
 use crate::config::settings::{Cluster, SettingsError, without_passwords};
 use crate::server::ServeError;
+
+/// How often a node tries to open the stream that another one creates, and the pause between.
+const CREATE_ATTEMPTS: u32 = 20;
+const CREATE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Opens the shared log of `cluster.log`. A new cluster creates it: one whose node has no database in `dir` yet.
 ///
@@ -34,16 +39,23 @@ fn nats(url: &str, settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>,
     nats.ca_file = settings.log_ca.clone();
     nats.credentials_file = settings.credentials.clone();
     nats.allow_one_server = settings.allow_one_server;
-    let opened = match NatsLog::open(&nats) {
-        // A node with data belongs to a stream that was lost.
-        Err(NatsError::Missing { .. }) if !dir.join("store").exists() => match NatsLog::create(&nats) {
-            // Another node was faster.
-            Err(NatsError::Exists { .. }) => NatsLog::open(&nats),
-            created => created,
-        },
-        opened => opened,
-    };
-    Ok(Arc::new(opened.map_err(nats_error)?))
+    // A node with data belongs to a stream that was lost.
+    let is_new = !dir.join("store").exists();
+    let mut attempts = CREATE_ATTEMPTS;
+    loop {
+        attempts -= 1;
+        let opened = match NatsLog::open(&nats) {
+            Err(NatsError::Missing { .. }) if is_new => NatsLog::create(&nats),
+            opened => opened,
+        };
+        match opened {
+            // Another node is creating it: each server of NATS knows the stream a little later.
+            Err(NatsError::Exists { .. } | NatsError::Missing { .. }) if is_new && attempts > 0 => {
+                std::thread::sleep(CREATE_PAUSE);
+            }
+            opened => return Ok(Arc::new(opened.map_err(nats_error)?)),
+        }
+    }
 }
 
 fn nats_error(error: NatsError) -> ServeError {
