@@ -120,6 +120,9 @@ pub mod state {
 const QUERY_HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
                                that read nothing of the enclosing query";
 
+/// Message of a write on a follower.
+const FOLLOWS: &str = "cannot write on this node, which follows another one";
+
 /// The error of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -237,6 +240,11 @@ impl SqlError {
     /// True when running the complete transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
         self.state == state::SERIALIZATION_FAILURE || self.state == state::DEADLOCK_DETECTED
+    }
+
+    /// True if this node did not lead when the statement was to be committed: nothing was written, and the leader accepts it.
+    pub fn is_not_leader(&self) -> bool {
+        self.state == state::READ_ONLY_SQL_TRANSACTION && self.message == FOLLOWS
     }
 }
 
@@ -436,8 +444,7 @@ impl From<Error> for SqlError {
                         .hint("running it again fails again");
                 }
                 Class::NotLeader => {
-                    let message = "cannot write on this node, which follows another one";
-                    let refused = Self::new(state::READ_ONLY_SQL_TRANSACTION, message);
+                    let refused = Self::new(state::READ_ONLY_SQL_TRANSACTION, FOLLOWS);
                     return match error.leader() {
                         Some(leader) => refused.hint(format!("the leader is at {leader}")),
                         None => refused.hint("no leader is known at the moment; try again"),

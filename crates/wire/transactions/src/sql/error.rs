@@ -67,6 +67,7 @@ pub fn code_of(error: &SqlError) -> Code {
         Some("58") => Code::Io,
         Some("XX") if error.state == state::DATA_CORRUPTED => Code::Corrupt,
         Some("XX") => Code::Internal,
+        _ if error.is_not_leader() => Code::NotLeader,
         _ => match state {
             "42501" => Code::PermissionDenied,
             "42P01" | "42703" | "42704" | "42883" | "3D000" => Code::NotFound,
