@@ -514,7 +514,6 @@ def ours(python, binary, everything):
     yield suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own(binary))
     yield python_client(python, binary)
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
-    yield suite("cluster of three nodes", python, ["test_cluster"], HERE / "cluster", own(binary))
     yield embedded_python(python)
     yield openapi(python, binary)
     yield demo(python, binary)

@@ -179,7 +179,7 @@ impl History {
         self.in_flight.remove(&number);
     }
 
-    /// Transfers whose outcome is not known, and which nobody waits for any more.
+    /// Transfers whose outcome is not known, and that no client waits for any more.
     pub(super) fn doubtful(&self) -> Vec<i64> {
         let unknown = |(number, fate): (&i64, &Fate)| (*fate == Fate::Unknown).then_some(*number);
         self.fates.iter().filter_map(unknown).filter(|number| !self.in_flight.contains(number)).collect()
