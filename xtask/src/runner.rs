@@ -2,6 +2,7 @@
 //!
 //! Lines of steps that run at the same time begin with the name of their step.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -61,6 +62,11 @@ pub(crate) fn run(other: When) -> Result<()> {
     for (seconds, name) in tally.times.iter().rev() {
         println!("{seconds:>6} s  {name}");
     }
+    // At the end, where one looks for it: of thousands of lines only the last may be kept.
+    for (name, excerpt) in &tally.excerpts {
+        say(&format!("from the output of {name}"));
+        print!("{excerpt}");
+    }
     for failure in &tally.failures {
         println!("failed: {failure}");
     }
@@ -76,7 +82,9 @@ fn work(queue: &Mutex<impl Iterator<Item = &'static Step>>, tally: &Mutex<Tally>
         say(step.name);
         let start = Instant::now();
         let prefix = if step.turn == Turn::Build { String::new() } else { format!("{} | ", step.name) };
-        let (code, counts) = output(command(step), &prefix, &mut io::stdout()).unwrap_or_else(|error| {
+        let mut excerpt = Excerpt::default();
+        let ran = output(command(step), &prefix, &mut io::stdout(), &mut excerpt);
+        let (code, counts) = ran.unwrap_or_else(|error| {
             println!("{}: {error:#}", step.command);
             (NOT_STARTED, Counts::default())
         });
@@ -85,7 +93,11 @@ fn work(queue: &Mutex<impl Iterator<Item = &'static Step>>, tally: &Mutex<Tally>
         println!("--- {}: {ending}, {seconds} s", step.name);
         let mut tally = tally.lock().expect(NO_PANIC);
         tally.times.push((seconds, step.name));
+        let failures = tally.failures.len();
         tally.add(step, code, &counts);
+        if tally.failures.len() > failures {
+            tally.excerpts.push((step.name, excerpt.finish()));
+        }
     }
 }
 
@@ -163,7 +175,12 @@ fn lint(command: &mut Command) {
 /// Runs a command and copies the lines of its output and errors to `shown`, each after `prefix`.
 ///
 /// Returns its exit code and the counts of its tests.
-fn output(mut command: Command, prefix: &str, shown: &mut dyn Write) -> Result<(i32, Counts)> {
+fn output(
+    mut command: Command,
+    prefix: &str,
+    shown: &mut dyn Write,
+    excerpt: &mut Excerpt,
+) -> Result<(i32, Counts)> {
     let (reader, writer) = io::pipe().context("pipe")?;
     let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
     // It holds our ends for writing; while they are open the reader finds no end.
@@ -178,7 +195,9 @@ fn output(mut command: Command, prefix: &str, shown: &mut dyn Write) -> Result<(
         }
         shown.write_all(&line)?;
         shown.flush()?;
-        counts.add(line.get(prefix.len()..).unwrap_or_default());
+        let line = line.get(prefix.len()..).unwrap_or_default();
+        counts.add(line);
+        excerpt.add(line);
     }
     let status = child.wait()?;
     Ok((status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or_default()), counts))
@@ -208,12 +227,60 @@ impl Counts {
     }
 }
 
+/// The lines of an output that lead to a failure.
+#[derive(Debug, Default)]
+struct Excerpt {
+    kept: String,
+    /// The newest lines that are not kept yet.
+    recent: VecDeque<String>,
+    lines: usize,
+}
+
+impl Excerpt {
+    /// Lines of one excerpt.
+    const LINES_MAX: usize = 90;
+    /// Lines kept before one that reports a failure, and at the end.
+    const RECENT_MAX: usize = 25;
+
+    fn add(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line).into_owned();
+        let is_failure =
+            ["FAILED", "FAIL: ", "ERROR: ", "panicked at"].iter().any(|word| line.contains(word));
+        if self.recent.len() == Self::RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(line);
+        if is_failure {
+            self.keep();
+        }
+    }
+
+    fn keep(&mut self) {
+        for line in self.recent.drain(..) {
+            if self.lines < Self::LINES_MAX {
+                self.kept.push_str(&line);
+            }
+            self.lines += 1;
+        }
+    }
+
+    /// Without a line that reports a failure: the last lines.
+    fn finish(mut self) -> String {
+        if self.kept.is_empty() {
+            self.keep();
+        }
+        self.kept
+    }
+}
+
 /// Results of the steps so far.
 #[derive(Debug, Default)]
 struct Tally {
     passed: usize,
     failed: usize,
     failures: Vec<String>,
+    /// Names of failed steps, each with a part of its output.
+    excerpts: Vec<(&'static str, String)>,
     /// Seconds and name of each step.
     times: Vec<(u64, &'static str)>,
 }
@@ -269,7 +336,7 @@ mod tests {
         command.args(["-c", script]);
         // Not the output of this test, which is counted itself.
         let mut shown = Vec::new();
-        let (code, counts) = output(command, "sh | ", &mut shown).unwrap();
+        let (code, counts) = output(command, "sh | ", &mut shown, &mut Excerpt::default()).unwrap();
         (code, counts.passed, String::from_utf8(shown).unwrap())
     }
 
@@ -302,6 +369,22 @@ mod tests {
         assert_eq!(tally(Kind::Tests, 0, &passed), (20, 0, vec![]));
         let ended = vec!["a (ended with 134, 20 tests passed)".to_owned()];
         assert_eq!(tally(Kind::Tests, 134, &passed), (20, 1, ended));
+    }
+
+    #[test]
+    fn excerpt_has_what_leads_to_failures_and_else_the_end() {
+        let excerpt = |lines: &mut dyn Iterator<Item = String>| {
+            let mut excerpt = Excerpt::default();
+            lines.for_each(|line| excerpt.add(line.as_bytes()));
+            excerpt.finish()
+        };
+        let numbers = |range: std::ops::Range<u32>| range.map(|number| format!("{number}\n"));
+        assert_eq!(excerpt(&mut numbers(0..40)), numbers(15..40).collect::<String>());
+        let failed = || std::iter::once("FAILED\n".to_owned());
+        let kept = numbers(16..40).chain(failed()).collect::<String>();
+        assert_eq!(excerpt(&mut numbers(0..40).chain(failed()).chain(numbers(0..40))), kept);
+        let long = excerpt(&mut (0..200).flat_map(|_| failed()));
+        assert_eq!(long.lines().count(), Excerpt::LINES_MAX);
     }
 
     #[test]
