@@ -19,6 +19,7 @@ use ropewalk_bench::harness::worker::Task;
 use ropewalk_bench::harness::{figures, probe, table};
 use ropewalk_bench::workloads::bundoc::plan as bundoc_plan;
 use ropewalk_bench::workloads::cluster::plan as cluster_plan;
+use ropewalk_bench::workloads::console::plan as console_plan;
 use ropewalk_bench::workloads::crablet::plan as crablet_plan;
 use ropewalk_bench::workloads::events::{plan as events_plan, wire_plan};
 use ropewalk_bench::workloads::kernel::plan as kernel_plan;
@@ -105,6 +106,7 @@ enum Command {
 enum Name {
     Bundoc,
     Cluster,
+    Console,
     Copy,
     Crablet,
     Kernel,
@@ -127,6 +129,7 @@ impl Name {
         match self {
             Name::Bundoc => bundoc_plan::plan(quick),
             Name::Cluster => cluster_plan::plan(quick),
+            Name::Console => console_plan::plan(quick),
             Name::Copy => copy_plan::plan(quick),
             Name::Crablet => crablet_plan::plan(quick),
             Name::Kernel => kernel_plan::plan(quick),
@@ -155,7 +158,7 @@ impl Name {
             Name::Opossum => Some(opossum_plan::MACHINE),
             Name::SeriesEmbedded => Some(series_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
-            Name::Cluster => None,
+            Name::Cluster | Name::Console => None,
             Name::Copy | Name::SqlAnalytic | Name::SqlPoint => None,
             Name::OneTx | Name::Projections => None,
             Name::TpcbEmbedded | Name::Ycsb => None,

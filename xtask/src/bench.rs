@@ -11,7 +11,7 @@ use crate::peers::{
 };
 use crate::runner::{ROOT, find, say, search_path, target};
 
-const NAMES: &str = "kernel, events-embedded, events-wire, bundoc, crablet, mytsdb, opossum, omendb, series-embedded, ycsb, tpcb-embedded, mongo-wire, sql-point, sql-analytic, copy, one-tx, projections or cluster";
+const NAMES: &str = "kernel, events-embedded, events-wire, bundoc, crablet, mytsdb, opossum, omendb, series-embedded, ycsb, tpcb-embedded, mongo-wire, sql-point, sql-analytic, copy, one-tx, projections, cluster or console";
 
 /// Parts of a benchmark that are built or installed before it runs.
 struct Parts {
@@ -46,6 +46,7 @@ fn parts(name: &str) -> Parts {
         // pgbench drives our nodes, too.
         "cluster" if has_nats() => Parts { packages: BOTH, tools: &[POSTGRES], peers: &[] },
         "cluster" => Parts { packages: BOTH, tools: &[POSTGRES, NATS], peers: &[] },
+        "console" => Parts { packages: BOTH, tools: &[], peers: &[] },
         "projections" => Parts { packages: HARNESS, tools: &[], peers: &[] },
         _ => Parts { packages: HARNESS, tools: &[], peers: &[ROCKSDB_LIBRARY, RIVALS_AND_ROCKSDB] },
     }

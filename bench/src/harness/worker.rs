@@ -119,6 +119,8 @@ pub enum Group {
     ClusterNew,
     /// Time without writes after the leader was killed, `--passes` times; the lease is `--batch` seconds.
     ClusterGap,
+    /// Appends by `--threads` clients without and with an open web console, `--passes` times.
+    ConsoleIdle,
 }
 
 impl Group {
@@ -129,6 +131,7 @@ impl Group {
             || self == Group::MytsdbHonest
             || self.is_of_k6()
             || self.is_of_cluster()
+            || self == Group::ConsoleIdle
             || matches!(self, Group::Pgbench | Group::CopyWire | Group::OneTxHttp | Group::Orders)
     }
 

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 client of `mytsdb` and `cluster`: one connection, one request at a time, blocking. It is minimal, because
+//! The HTTP/1.1 client of `mytsdb`, `cluster` and `console`: one connection, one request at a time, blocking. It is minimal, because
 //! it shares the processors with the server that it measures.
 
 use std::io::{IoSlice, Read as _, Write as _};

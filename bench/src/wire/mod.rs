@@ -6,6 +6,7 @@
 //!                             ▲ HTTP: http, a thread for each client ─▶ figures, digests `mytsdb`
 //!                             ▲ HTTP: calls, a task for each client  ─▶ figures, digests `one-tx`
 //!                             ▲ PostgreSQL: pgbench             ─▶ figures, balances    `sql-point`, `copy`
+//!                             ▲ HTTP: console, a thread for each stream ─▶ figures      `console`
 //!   cluster: nats-server, nodes ▲ PostgreSQL: pgbench; HTTP: http, calls ─▶ figures      `cluster`
 //!                                                                                   Python: DuckDB, SQLite  `sql-analytic`
 
@@ -14,6 +15,7 @@ mod appends;
 mod calls;
 mod client;
 mod cluster;
+mod console;
 mod copies;
 mod crablet;
 mod follow;
@@ -104,6 +106,7 @@ pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
             Group::WireQueries => reads::run(&server, task).await,
             Group::WireSubscribe => follow::end_to_end(&server, task).await,
             Group::WireIdle => follow::idle(&server, task).await,
+            Group::ConsoleIdle => console::idle(&server, task).await,
             group => bail!("{group:?} is no task for a server"),
         }
     })

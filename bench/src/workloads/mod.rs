@@ -2,6 +2,7 @@
 
 pub mod bundoc;
 pub mod cluster;
+pub mod console;
 pub mod crablet;
 pub mod events;
 pub mod kernel;
