@@ -63,7 +63,7 @@ async fn drive(nodes: &Nodes, task: &Task) -> Result<Outcome> {
         }
     }
     let [one, three] = sums;
-    let ratios = one.rates.iter().zip(&three.rates).map(|(one, three)| three / one).collect();
+    let ratios: Vec<f64> = one.rates.iter().zip(&three.rates).map(|(one, three)| three / one).collect();
     for (name, samples) in [
         ("ratio", ratios),
         ("nodes1", one.rates),
