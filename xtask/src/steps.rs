@@ -96,6 +96,7 @@ pub(crate) const STEPS: &[Step] = &[
     step(Always, Whole, Run, Plain, "words", "cargo xtask words"),
     step(Always, Whole, Run, Plain, "links", "cargo xtask links"),
     step(Always, Whole, Run, Plain, "features", "cargo xtask features"),
+    step(Test, Whole, Run, Plain, "table of docs/scale.md", "python3 bench/python/shards.py --check"),
     step(Test, Whole, Run, Plain, "kill -9 loop, 10 rounds", "target/debug/kill --rounds 10"),
     step(Test, Whole, Run, Plain, "kill -9 loop over documents, 20 rounds", "target/debug/kill --documents --rounds 20"),
     step(Test, Whole, Run, Plain, "demo", "target/debug/ropewalk demo --once"),

@@ -111,6 +111,16 @@ pub enum Group {
     ProjectionRust,
     /// The same for a declared projection: the statement with the number `--batch`.
     ProjectionSql,
+    /// Commits of one row each to a cluster, by each number of clients for `--seconds`.
+    ClusterCommits,
+    /// Reads of `--rows` documents at the nodes of a cluster, by `--threads` clients where a figure has many.
+    ClusterReads,
+    /// A new node over a log with `--rows` commits and `--batch` megabytes of events.
+    ClusterNew,
+    /// Time without writes after the leader was killed, `--passes` times; the lease is `--batch` seconds.
+    ClusterGap,
+    /// Appends by `--threads` clients without and with an open web console, `--passes` times.
+    ConsoleIdle,
 }
 
 impl Group {
@@ -120,12 +130,20 @@ impl Group {
         matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
             || self == Group::MytsdbHonest
             || self.is_of_k6()
+            || self.is_of_cluster()
+            || self == Group::ConsoleIdle
             || matches!(self, Group::Pgbench | Group::CopyWire | Group::OneTxHttp | Group::Orders)
     }
 
     /// True when `ropewalk-bench` measures the peers, too.
     pub fn has_peers_here(self) -> bool {
         self.is_of_servers() || self == Group::Analytic
+    }
+
+    /// True when several nodes share a log.
+    pub fn is_of_cluster(self) -> bool {
+        use Group::{ClusterCommits, ClusterGap, ClusterNew, ClusterReads};
+        matches!(self, ClusterCommits | ClusterReads | ClusterNew | ClusterGap)
     }
 
     /// True when k6 drives the system.

@@ -39,7 +39,8 @@ pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
 #[derive(Default)]
 pub(crate) struct Total {
     latencies: Latencies,
-    requests: u64,
+    /// Also those before the clock started.
+    pub(crate) requests: u64,
     /// Requests per second.
     pub(crate) rate: f64,
     /// Processor time of the server for each request, in microseconds.

@@ -1,5 +1,5 @@
-//! The HTTP/1.1 client of `one-tx`: one connection, one request at a time. All clients are tasks of one thread,
-//! so that the generator takes as little of the processors as possible.
+//! The HTTP/1.1 client of `one-tx` and `cluster`: one connection, one request at a time. Where clients and servers
+//! share the processors, all clients are tasks of one thread, so that they take as little as possible.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -35,6 +35,11 @@ impl Connection {
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}"
         )
         .into_bytes()
+    }
+
+    /// A GET with further headers, each with its end of line, for [`Connection::send`].
+    pub(crate) fn get(&self, path: &str, headers: &str) -> Vec<u8> {
+        format!("GET {path} HTTP/1.1\r\nhost: {}\r\n{headers}\r\n", self.host).into_bytes()
     }
 
     /// Sends a request, and returns the status and body of the response.

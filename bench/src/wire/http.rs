@@ -1,4 +1,4 @@
-//! The HTTP/1.1 client of `mytsdb`: one connection, one request at a time, blocking. It is minimal, because
+//! The HTTP/1.1 client of `mytsdb`, `cluster` and `console`: one connection, one request at a time, blocking. It is minimal, because
 //! it shares the processors with the server that it measures.
 
 use std::io::{IoSlice, Read as _, Write as _};
@@ -39,6 +39,17 @@ impl Http {
     pub(crate) fn post(&mut self, path: &str) -> Result<u16> {
         let head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\n\r\n", self.host);
         self.stream.write_all(head.as_bytes())?;
+        self.answer()
+    }
+
+    /// Sends a POST with a JSON body to `path`.
+    pub(crate) fn post_json(&mut self, path: &str, body: &str) -> Result<u16> {
+        let kind = "content-type: application/json";
+        let (host, length) = (&self.host, body.len());
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        self.stream.write_all(request.as_bytes())?;
         self.answer()
     }
 

@@ -6,12 +6,16 @@
 //!                             ▲ HTTP: http, a thread for each client ─▶ figures, digests `mytsdb`
 //!                             ▲ HTTP: calls, a task for each client  ─▶ figures, digests `one-tx`
 //!                             ▲ PostgreSQL: pgbench             ─▶ figures, balances    `sql-point`, `copy`
+//!                             ▲ HTTP: console, a thread for each stream ─▶ figures      `console`
+//!   cluster: nats-server, nodes ▲ PostgreSQL: pgbench; HTTP: http, calls ─▶ figures      `cluster`
 //!                                                                                   Python: DuckDB, SQLite  `sql-analytic`
 
 mod analytic;
 mod appends;
 mod calls;
 mod client;
+mod cluster;
+mod console;
 mod copies;
 mod crablet;
 mod follow;
@@ -52,6 +56,7 @@ pub(crate) fn peers() -> Vec<&'static str> {
     if postgres::is_there() {
         peers.push(pgbench::POSTGRES);
     }
+    peers.extend(cluster::peers());
     peers.extend(order_peers::installed());
     if analytic::python().is_ok() {
         peers.extend([analytic::DUCKDB, analytic::SQLITE]);
@@ -59,10 +64,18 @@ pub(crate) fn peers() -> Vec<&'static str> {
     peers
 }
 
+/// Fails unless the servers of a cluster's log can be started.
+pub(crate) fn ensure_log_servers() -> Result<()> {
+    cluster::program().map(drop)
+}
+
 /// Measures one task on one server.
 pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
     if task.group.is_of_k6() {
         return crablet::run(system, task);
+    }
+    if task.group.is_of_cluster() {
+        return cluster::run(system, task);
     }
     if task.group == Group::MytsdbHonest {
         return mytsdb::run(system, task);
@@ -93,6 +106,7 @@ pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
             Group::WireQueries => reads::run(&server, task).await,
             Group::WireSubscribe => follow::end_to_end(&server, task).await,
             Group::WireIdle => follow::idle(&server, task).await,
+            Group::ConsoleIdle => console::idle(&server, task).await,
             group => bail!("{group:?} is no task for a server"),
         }
     })

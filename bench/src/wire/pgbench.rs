@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ropewalk_bench::harness::report::OURS;
-use ropewalk_bench::harness::worker::{Figure, Outcome, Task};
+use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
 use ropewalk_bench::workloads::sql::sql_point_plan::{ACCOUNTS, Load, loads};
 
 use super::postgres::{Cluster, PROGRAMS};
@@ -116,6 +117,20 @@ fn pgbench(address: &str, task: &Task, load: Load) -> Result<f64> {
     pgbench.args(["-s", &(task.rows / ACCOUNTS).to_string()]);
     let isolation = load.isolation.replace(' ', "\\ ");
     pgbench.env("PGOPTIONS", format!("-c default_transaction_isolation={isolation}"));
+    Ok(finished(pgbench)?.rate)
+}
+
+/// Result of a run of pgbench without failed transactions.
+pub(crate) struct Ran {
+    /// Transactions a second, without the time to connect.
+    pub(crate) rate: f64,
+    pub(crate) transactions: u64,
+    /// Of all transactions, if they were recorded.
+    pub(crate) latencies: Latencies,
+}
+
+/// Runs pgbench and reads its summary.
+fn finished(mut pgbench: Command) -> Result<Ran> {
     let said = done("pgbench", pgbench.output().context("starting pgbench")?)?;
     let number = |name: &str| -> Result<f64> {
         let line = said.lines().find_map(|line| line.strip_prefix(name));
@@ -124,7 +139,51 @@ fn pgbench(address: &str, task: &Task, load: Load) -> Result<f64> {
         number.parse().with_context(|| format!("{name} is {line}"))
     };
     ensure!(number("number of failed transactions")? == 0.0, "transactions failed: {said}");
-    number("tps")
+    let transactions = number("number of transactions actually processed")? as u64;
+    Ok(Ran { rate: number("tps")?, transactions, latencies: Latencies::default() })
+}
+
+/// A script, by statements that are prepared once.
+pub(crate) struct Script<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) clients: usize,
+    /// The option that names the end, and its value.
+    pub(crate) until: [&'a str; 2],
+    /// A variable of each client with its first value.
+    pub(crate) variable: &'a str,
+}
+
+impl Script<'_> {
+    /// Runs the script with the latency of each transaction; `dir` is for files.
+    pub(crate) fn run(&self, address: &str, dir: &Path) -> Result<Ran> {
+        let own = dir.join("pgbench");
+        fs::create_dir(&own)?;
+        let file = own.join("script.sql");
+        fs::write(&file, self.text)?;
+        let log = own.join("log");
+        let mut pgbench = program("pgbench", address)?;
+        pgbench.args(["-n", "-M", "prepared", "-c", &self.clients.to_string()]);
+        pgbench.args(["-j", &self.clients.min(2).to_string(), "-D", self.variable]).args(self.until);
+        pgbench.arg("-f").arg(&file).arg("-l").arg("--log-prefix").arg(&log);
+        let mut ran = finished(pgbench)?;
+        fs::remove_file(file)?;
+        for entry in fs::read_dir(&own)? {
+            recorded(&fs::read_to_string(entry?.path())?, &mut ran.latencies)?;
+        }
+        fs::remove_dir_all(own)?;
+        let (all, some) = (ran.transactions, ran.latencies.count());
+        ensure!(all == some && all > 0, "pgbench recorded {some} of {all} transactions");
+        Ok(ran)
+    }
+}
+
+/// Adds the latencies of a file that pgbench wrote: the third number of each line, in microseconds.
+fn recorded(text: &str, latencies: &mut Latencies) -> Result<()> {
+    for line in text.lines() {
+        let micros: Option<u64> = line.split(' ').nth(2).and_then(|micros| micros.parse().ok());
+        latencies.record(Duration::from_micros(micros.with_context(|| format!("no latency: {line}"))?));
+    }
+    Ok(())
 }
 
 /// Checks that every delta is in the history, and in one account, one teller and one branch.
@@ -135,4 +194,20 @@ fn check(address: &str) -> Result<()> {
         ensure!(sum == history, "the {table} sum up to {sum}, the history to {history}");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_the_third_number_of_a_line() {
+        let mut latencies = Latencies::default();
+        recorded("0 1 2000 0 1764275543 1\n1 1 4000 0 1764275543 2\n", &mut latencies).unwrap();
+        assert_eq!(latencies.count(), 2);
+        assert!((2990.0..3010.0).contains(&latencies.mean_us().unwrap()));
+        for line in ["", "0 1", "0 1 failed 0 1764275543 1"] {
+            recorded(&format!("{line}\n"), &mut latencies).unwrap_err();
+        }
+    }
 }

@@ -1,5 +1,6 @@
-//! PostgreSQL 15 as Debian ships it, in a temporary cluster: the peer of `sql-point`, and the store of the
-//! thin server in `bench-rivals/crablet`, the peer of `crablet`, with initdb's settings.
+//! PostgreSQL 15 as Debian ships it, in a temporary cluster: the peer of `sql-point`, with a standby that of
+//! `cluster`, and the store of the thin server in `bench-rivals/crablet`, the peer of `crablet`, with initdb's
+//! settings.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,6 +15,9 @@ use super::servers::{beside, free_port, spawn, wait};
 pub(crate) const CRABLET: &str = "go_crablet_sql";
 
 pub(crate) const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
+
+/// The cluster's files, in its directory.
+const DATA: &str = "cluster";
 
 /// Port in the name of the socket that the thin server connects to.
 const SOCKET_PORT: u16 = 5432;
@@ -37,7 +41,9 @@ pub(crate) struct Crablet {
 
 /// True when PostgreSQL 15 and its programs are installed.
 pub(crate) fn is_there() -> bool {
-    ["initdb", "postgres", "psql", "pgbench"].iter().all(|name| Path::new(PROGRAMS).join(name).is_file())
+    ["initdb", "postgres", "psql", "pgbench", "pg_basebackup"]
+        .iter()
+        .all(|name| Path::new(PROGRAMS).join(name).is_file())
 }
 
 /// Fails unless all required programs are installed.
@@ -51,21 +57,32 @@ impl Cluster {
     /// Creates a cluster in `dir` with these settings in addition to initdb's, and serves it on a socket, and
     /// on TCP where the settings say so. Its port names the socket, too.
     pub(crate) fn start(dir: &Path, port: u16, settings: &[&str]) -> Result<Self> {
-        let socket = std::env::temp_dir().join(format!("ropewalk-pg-{}", std::process::id()));
-        fs::create_dir(&socket)?;
-        // PostgreSQL refuses to run as root, so another user must be able to write here.
-        for open in [dir, &socket] {
-            fs::set_permissions(open, fs::Permissions::from_mode(0o777))?;
-        }
-        let data = dir.join("cluster");
+        open_to_all(dir)?;
         let mut initdb = as_postgres("initdb");
         initdb
             .args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "-D"])
-            .arg(&data);
-        let said = initdb.output().context("starting initdb")?;
-        ensure!(said.status.success(), "initdb: {}", String::from_utf8_lossy(&said.stderr).trim());
+            .arg(dir.join(DATA));
+        succeed("initdb", &mut initdb)?;
+        Self::serve(dir, port, settings)
+    }
+
+    /// A standby of this cluster in `dir`, which is connected to it over TCP.
+    pub(crate) fn copy(&self, dir: &Path, port: u16, settings: &[&str]) -> Result<Self> {
+        open_to_all(dir)?;
+        let (host, own) = self.tcp.rsplit_once(':').context("an address without a port")?;
+        let mut copy = as_postgres("pg_basebackup");
+        copy.args(["-h", host, "-p", own, "-U", "postgres", "-R", "-X", "stream", "-c", "fast"]);
+        copy.args(["--no-sync", "-D"]).arg(dir.join(DATA));
+        succeed("pg_basebackup", &mut copy)?;
+        Self::serve(dir, port, settings)
+    }
+
+    fn serve(dir: &Path, port: u16, settings: &[&str]) -> Result<Self> {
+        let socket = std::env::temp_dir().join(format!("ropewalk-pg-{}-{port}", std::process::id()));
+        fs::create_dir(&socket)?;
+        open_to_all(&socket)?;
         let mut postgres = as_postgres("postgres");
-        postgres.arg("-D").arg(&data).arg("-k").arg(&socket);
+        postgres.arg("-D").arg(dir.join(DATA)).arg("-k").arg(&socket);
         postgres.args(["-p", &port.to_string()]);
         for setting in settings {
             postgres.args(["-c", setting]);
@@ -80,6 +97,17 @@ impl Cluster {
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
+}
+
+/// PostgreSQL refuses to run as root, so another user must be able to write here.
+fn open_to_all(dir: &Path) -> Result<()> {
+    Ok(fs::set_permissions(dir, fs::Permissions::from_mode(0o777))?)
+}
+
+fn succeed(name: &str, command: &mut Command) -> Result<()> {
+    let said = command.output().with_context(|| format!("starting {name}"))?;
+    ensure!(said.status.success(), "{name}: {}", String::from_utf8_lossy(&said.stderr).trim());
+    Ok(())
 }
 
 impl Crablet {

@@ -20,8 +20,8 @@ pub(crate) const PROMETHEUS: &str = "prometheus";
 /// VictoriaMetrics' name as a peer.
 pub(crate) const VICTORIAMETRICS: &str = "victoriametrics";
 
-/// Longer than any server takes to start.
-const START: Duration = Duration::from_secs(60);
+/// Longer than any server takes to start: a new node of a cluster applies the whole shared log.
+const START: Duration = Duration::from_secs(300);
 
 /// A running server.
 pub(crate) struct Server {
@@ -47,9 +47,33 @@ impl Server {
     }
 
     fn ours(dir: &Path) -> Result<Self> {
+        Self::serve(Command::new(beside("ropewalk")?), dir, &["--dev"])
+    }
+
+    /// A node of the cluster with the shared log `url`, with its data in `dir`; on one processor if it is named.
+    /// Returns when the node has applied the log.
+    pub(crate) fn node(dir: &Path, url: &str, lease: &str, processor: Option<usize>) -> Result<Self> {
+        let program = beside("ropewalk")?;
+        let command = match processor {
+            None => Command::new(program),
+            Some(processor) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", &processor.to_string()]).arg(program);
+                command
+            }
+        };
+        fs::create_dir_all(dir)?;
+        let cluster = ["--cluster", url, "--advertise", "127.0.0.1", "--cluster-lease", lease];
+        Self::serve(command, dir, &cluster)
+    }
+
+    fn serve(mut command: Command, dir: &Path, more: &[&str]) -> Result<Self> {
         let ready = dir.join("ready.json");
-        let mut command = Command::new(beside("ropewalk")?);
-        command.arg("serve").arg(dir.join("data")).args(["--dev", "--log-level=warn"]);
+        // That of a server which was killed here.
+        if ready.exists() {
+            fs::remove_file(&ready)?;
+        }
+        command.arg("serve").arg(dir.join("data")).arg("--log-level=warn").args(more);
         command
             .args(["--http-listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--postgres-listen=127.0.0.1:0"])
             .arg("--ready-file")
@@ -200,6 +224,14 @@ pub(crate) fn victoriametrics() -> Result<PathBuf> {
 /// A port that was free just before, for servers that do not accept port 0.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// As [`free_port`], several different ones.
+pub(crate) fn free_ports(number: usize) -> Result<Vec<u16>> {
+    // All are open at the same time: none is given twice.
+    let open: Vec<TcpListener> =
+        (0..number).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>()?;
+    open.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 /// Starts a server with its output in a file, so that failures can be reported.

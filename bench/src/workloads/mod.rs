@@ -1,6 +1,8 @@
 //! One folder for each workload: rows, tasks, data.
 
 pub mod bundoc;
+pub mod cluster;
+pub mod console;
 pub mod crablet;
 pub mod events;
 pub mod kernel;

@@ -1,0 +1,3 @@
+//! Nodes that share one log, all on one machine.
+
+pub mod plan;

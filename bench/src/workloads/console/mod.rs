@@ -1,0 +1,3 @@
+//! Appends during requests of the web console.
+
+pub mod plan;
