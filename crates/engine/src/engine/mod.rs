@@ -245,7 +245,7 @@ impl Engine {
         Ok(CommitHandle(self.pipeline.submit(Request { operations, durability }, bytes)))
     }
 
-    /// As [`Engine::submit`], but never blocks: callers check [`Engine::room`] first and pause in their own
+    /// As [`Engine::submit`], but never blocks: callers check [`Engine::write_capacity`] first and pause in their own
     /// way. A transaction submitted with a spent budget is accepted.
     ///
     /// # Errors
@@ -262,8 +262,8 @@ impl Engine {
     }
 
     /// How much room the memory budget leaves for writes. One atomic load.
-    pub fn room(&self) -> WriteCapacity {
-        self.core.room()
+    pub fn write_capacity(&self) -> WriteCapacity {
+        self.core.write_capacity()
     }
 
     /// With [`Background::Manual`]: sequences and settles everything submitted.

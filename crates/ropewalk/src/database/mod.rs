@@ -524,8 +524,8 @@ impl Database {
     }
 
     /// The headroom that the memory budget leaves for writes.
-    pub fn room(&self) -> engine::WriteCapacity {
-        self.engine.room()
+    pub fn write_capacity(&self) -> engine::WriteCapacity {
+        self.engine.write_capacity()
     }
 
     /// Statistics of the engine.

@@ -814,7 +814,7 @@ where
         let needs =
             lock(statement).prepared.as_ref().map_or(Rights::NONE, |prepared| session.needs_of(prepared));
         session.check_rights(needs)?;
-        if (needs.append || needs.admin) && service.database().room() != WriteCapacity::Free {
+        if (needs.append || needs.admin) && service.database().write_capacity() != WriteCapacity::Free {
             let store = service.default_store();
             service.admit(&self.caller, store, 0).await.map(drop).map_err(|error| refused(&error))?;
         }

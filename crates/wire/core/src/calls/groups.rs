@@ -68,7 +68,7 @@ impl Service {
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; the error of `work`.
     pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, WireError> {
-        self.room().await?;
+        self.wait_for_write_capacity().await?;
         Ok(blocking(work)?)
     }
 

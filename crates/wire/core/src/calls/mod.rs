@@ -96,9 +96,9 @@ const INLINE_TERMS_MAX: usize = 500;
 /// millisecond.
 const INLINE_POSITIONS_MAX: u64 = 200_000;
 /// How long an append waits for a flush before it fails with a suggested pause.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+const CAPACITY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Interval of its checks.
-const ROOM_LOOK: Duration = Duration::from_millis(10);
+const CAPACITY_POLL: Duration = Duration::from_millis(10);
 
 /// Permit of an unfinished append.
 pub struct InFlight<'a> {
@@ -344,7 +344,7 @@ impl Service {
             return Err(WireError::too_large("bytes in one append", bytes, limits.request_bytes));
         }
         let _in_flight = self.enter_append(bytes)?;
-        self.room().await?;
+        self.wait_for_write_capacity().await?;
         let store = self.0.db.events(store)?;
         let pending = if self.may_be_long(&store, &options.conditions)? {
             off_thread(&self.0.long_reads, || store.try_submit(events, options)).await?
@@ -388,7 +388,7 @@ impl Service {
             return Err(WireError::stopping());
         }
         let in_flight = self.enter_append(bytes)?;
-        self.room().await?;
+        self.wait_for_write_capacity().await?;
         Ok(in_flight)
     }
 
@@ -452,10 +452,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] when it stays spent.
-    pub async fn room(&self) -> Result<(), WireError> {
-        let until = Instant::now() + ROOM_WAIT_MAX;
+    pub async fn wait_for_write_capacity(&self) -> Result<(), WireError> {
+        let until = Instant::now() + CAPACITY_WAIT_MAX;
         loop {
-            match self.0.db.room() {
+            match self.0.db.write_capacity() {
                 WriteCapacity::Free => return Ok(()),
                 WriteCapacity::Tight(pause) => {
                     tokio::time::sleep(pause).await;
@@ -463,10 +463,10 @@ impl Service {
                 }
                 WriteCapacity::Spent if Instant::now() >= until => {
                     return Err(WireError::exhausted(format!(
-                        "the memory budget is still spent after {ROOM_WAIT_MAX:?}: flushing does not keep up"
+                        "the memory budget is still spent after {CAPACITY_WAIT_MAX:?}: flushing does not keep up"
                     )));
                 }
-                WriteCapacity::Spent => tokio::time::sleep(ROOM_LOOK).await,
+                WriteCapacity::Spent => tokio::time::sleep(CAPACITY_POLL).await,
             }
         }
     }

@@ -258,7 +258,7 @@ async fn change(
     change: ProjectionChange,
 ) -> Result<Json<ProjectionOut>, Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
-    app.service.room().await?;
+    app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
     blocking(|| {
         found(db, &store, &projection)?;
@@ -325,7 +325,7 @@ async fn put_projection(
 ) -> Result<(StatusCode, Json<ProjectionOut>), Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
     let asked: ProjectionIn = body.parse(|text| from_json(text)).await?;
-    app.service.room().await?;
+    app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
     blocking(|| {
         let known = projection_at(db, &db.snapshot(), &projection).map_err(refused)?;
@@ -349,7 +349,7 @@ async fn delete_projection(
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
-    app.service.room().await?;
+    app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
     blocking(|| {
         found(db, &store, &projection)?;

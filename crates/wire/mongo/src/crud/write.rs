@@ -216,7 +216,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
         return Ok(written(&answer));
     }
     let (retry, durability) = (call.retry(0)?, call.durability());
-    call.shared.service.room().await?;
+    call.shared.service.wait_for_write_capacity().await?;
     let mut attempt = 1;
     let look = || call.may_go_on();
     loop {

@@ -41,7 +41,7 @@ pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
     let Some(session) = call.shared.sessions.find(id) else {
         return blocking(|| committed_before(call, &retry));
     };
-    call.shared.service.room().await?;
+    call.shared.service.wait_for_write_capacity().await?;
     loop {
         let step = next_step(&session, number)?;
         match step {
