@@ -793,14 +793,14 @@ impl CommitHandle {
 /// A submitted commit, to be awaited.
 ///
 /// When no other commits are queued, awaiting costs two context switches, together as long as a fast sync. A
-/// caller that can block may avoid both: if [`InFlightCommit::can_lead`], call [`InFlightCommit::drive`], then await
+/// caller that can block may avoid both: if [`InFlightCommit::can_lead`], call [`InFlightCommit::lead`], then await
 /// the result.
 pub trait InFlightCommit: Future {
-    /// True while no thread works on the commit and it may be driven.
+    /// True while no thread works on the commit and its owner may lead it.
     fn can_lead(&self) -> bool;
 
     /// Completes a lone commit in this thread, which blocks for one sync; does nothing for any other.
-    fn drive(&mut self);
+    fn lead(&mut self);
 }
 
 impl InFlightCommit for CommitHandle {
@@ -808,8 +808,8 @@ impl InFlightCommit for CommitHandle {
         self.0.is_left()
     }
 
-    fn drive(&mut self) {
-        self.0.drive();
+    fn lead(&mut self) {
+        self.0.lead();
     }
 }
 
