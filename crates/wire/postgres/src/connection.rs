@@ -24,7 +24,7 @@ use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::{
     Announcement, Outcome, Prepared, Progress, Rights, RowWait, Session, Settings, SqlError, Status, state,
 };
-use ropewalk_wire::{Requests, blocking, committed};
+use ropewalk_wire::{Requests, committed, run_unpinned};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -710,7 +710,7 @@ where
                 false => {
                     // Never closed; if it were, running without a permit would still be correct.
                     let _turn = self.shared.turns.acquire().await.ok();
-                    blocking(submit)
+                    run_unpinned(submit)
                 }
             };
             let submitted = match submitted {

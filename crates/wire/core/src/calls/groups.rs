@@ -9,7 +9,7 @@ use ropewalk::changes::ConsumerCheckpoints;
 use ropewalk::groups::{ConsumerGroup, ConsumerGroups, Lease};
 use ropewalk_auth::{Caller, Right};
 
-use crate::calls::blocking::blocking;
+use crate::calls::blocking::run_unpinned;
 use crate::calls::{AskedStore, Service};
 use crate::error::WireError;
 
@@ -69,7 +69,7 @@ impl Service {
     /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; the error of `work`.
     pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, WireError> {
         self.wait_for_write_capacity().await?;
-        Ok(blocking(work)?)
+        Ok(run_unpinned(work)?)
     }
 
     /// Takes up to `max` events of a group, waiting up to `wait` for the first, without a thread.

@@ -21,7 +21,7 @@ use ropewalk_auth::{Access, Caller, Needs, Right};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calls::backups::Turn;
-use crate::calls::blocking::{blocking, committed};
+use crate::calls::blocking::{committed, run_unpinned};
 use crate::calls::reading::{INLINE, Reading, off_thread};
 use crate::cluster::{Cluster, gauges};
 use crate::error::{Code, WRITES_NOTHING, WireError};
@@ -245,7 +245,7 @@ impl Service {
     /// [`Code::NotLeader`]: the leader can prove it; [`Code::Timeout`].
     pub async fn read_barrier(&self) -> Result<(), WireError> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
-        blocking(|| cluster.barrier(self.0.limits.request_time))
+        run_unpinned(|| cluster.barrier(self.0.limits.request_time))
     }
 
     /// The error of a write on a node that follows.

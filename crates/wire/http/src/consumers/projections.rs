@@ -8,7 +8,7 @@ use ropewalk_sql::{
     DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
     Session, SqlError, parked_at, projection_at, projections_at, state,
 };
-use ropewalk_wire::{Code, WireError, blocking};
+use ropewalk_wire::{Code, WireError, run_unpinned};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -260,7 +260,7 @@ async fn change(
     app.service.check(&caller, Right::Admin, &store)?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
-    blocking(|| {
+    run_unpinned(|| {
         found(db, &store, &projection)?;
         Session::new(db.clone()).alter_projection(&projection, change).map_err(refused)?;
         Ok(Json(found(db, &store, &projection)?.into()))
@@ -327,7 +327,7 @@ async fn put_projection(
     let asked: ProjectionIn = body.parse(|text| from_json(text)).await?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
-    blocking(|| {
+    run_unpinned(|| {
         let known = projection_at(db, &db.snapshot(), &projection).map_err(refused)?;
         let def = asked.into_def(store.clone(), projection.clone());
         Session::new(db.clone()).create_projection(def, true).map_err(refused)?;
@@ -351,7 +351,7 @@ async fn delete_projection(
     app.service.check(&caller, Right::Admin, &store)?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
-    blocking(|| {
+    run_unpinned(|| {
         found(db, &store, &projection)?;
         Session::new(db.clone()).drop_projection(&projection).map_err(refused)?;
         Ok(StatusCode::NO_CONTENT)
