@@ -31,4 +31,5 @@ pub use metrics::{Connections, Gauge, Metrics, OpenConnection, OperationStats, R
 pub use request::bounds::Bounds;
 pub use request::limits::{Limits, ServiceSettings, TransactionLimits};
 pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};
+pub use request::page::Page;
 pub use request::stop::Stop;

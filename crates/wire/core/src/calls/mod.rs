@@ -30,6 +30,7 @@ use crate::live::hub::Hub;
 use crate::metrics::Metrics;
 use crate::request::limits::{Limits, ServiceSettings};
 use crate::request::memory::RequestMemory;
+use crate::request::page::Page;
 use crate::request::stop::Stop;
 
 /// An event store that a request reads.
@@ -603,18 +604,23 @@ impl Service {
         ))
     }
 
-    /// The stores that the caller may read, by name.
+    /// A page of the stores that the caller may read, by name, and the name after which the next page begins.
     ///
     /// # Errors
     /// Corruption.
-    pub fn stores(&self, caller: &Caller) -> Result<Vec<StoreInfo>, WireError> {
-        let names = self.0.db.event_stores();
-        let mut stores = Vec::new();
-        for name in names.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+    pub fn stores(
+        &self,
+        caller: &Caller,
+        page: &Page,
+    ) -> Result<(Vec<StoreInfo>, Option<String>), WireError> {
+        let may_read = |name: &str| caller.may(Right::Read, Some(name));
+        let names = self.0.db.event_stores_after(page.after(), page.sought(), may_read);
+        let (names, next) = page.cut(names, String::as_str);
+        let info = |name: String| -> Result<StoreInfo, WireError> {
             let head = self.0.db.events(&name)?.head()?;
-            stores.push(StoreInfo { name, head });
-        }
-        Ok(stores)
+            Ok(StoreInfo { name, head })
+        };
+        Ok((names.into_iter().map(info).collect::<Result<_, _>>()?, next))
     }
 
     /// Creates an empty store; false when it exists.

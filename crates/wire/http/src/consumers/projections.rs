@@ -2,8 +2,10 @@
 
 use axum::Json;
 use axum::http::StatusCode;
+use axum::response::Response;
 use ropewalk::Database;
 use ropewalk_auth::{Needs, Resource, Right};
+use ropewalk_http_kit::response::json;
 use ropewalk_sql::{
     DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
     Session, SqlError, parked_at, projection_at, projections_at, state,
@@ -15,6 +17,7 @@ use utoipa_axum::routes;
 
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
+use crate::kit::params::Params;
 use crate::kit::path::{PathRequest, StoreAndProjection, StoreName};
 use crate::kit::problem::Problem;
 use crate::route::{Route, STORE};
@@ -427,23 +430,37 @@ async fn skip_projection(
     change(request, ProjectionChange::Skip(asked.position)).await
 }
 
-/// The parked events of a projection, by position: the first 1,000.
+/// The parked events of a projection, by position.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/projections/{projection}/parked", operation_id = "parked_of_projection", tag = "consumers",
-    params(StoreAndProjection),
-    responses((status = 200, description = "With the statement and the error of each.", body = AllParkedOut)),
+    params(
+        StoreAndProjection,
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("limit" = Option<u64>, Query, description = "At most so many, up to 1,000. Default 1,000. A page with fewer is the last."),
+    ),
+    responses((status = 200, description = "A page of them, with the statement and the error of each.", body = AllParkedOut)),
 )]
 async fn parked_of_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, query }: PathRequest<
         StoreAndProjection,
     >,
-) -> Result<Json<AllParkedOut>, Problem> {
+) -> Result<Response, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let (after, limit) = (params.number("after")?, params.number("limit")?);
+    params.finish()?;
+    let limit =
+        limit.map_or(PARKED_MAX, |limit| usize::try_from(limit).unwrap_or(PARKED_MAX).min(PARKED_MAX));
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
     let read = || {
         let generation = found(db, &store, &projection)?.status.generation;
-        parked_at(db, &db.snapshot(), &projection, generation, PARKED_MAX).map_err(refused)
+        parked_at(db, &db.snapshot(), &projection, generation, (after, limit)).map_err(refused)
     };
     let parked = app.service.run_blocking_limited(read).await?;
-    Ok(Json(AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() }))
+    let page = AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() };
+    let out = serde_json::to_vec(&page)
+        .map_err(|error| Problem::new(Code::Internal, format!("parked events: {error}")))?;
+    let mut memory = app.service.answer_memory().connection().reservation();
+    memory.try_cover(out.len())?;
+    Ok(json(memory.hold(out)))
 }
