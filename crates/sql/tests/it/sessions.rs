@@ -261,6 +261,23 @@ fn invalid_and_excessive_statements_are_rejected() {
 }
 
 #[test]
+fn l7_results_with_too_many_columns_or_arrays_are_rejected_as_such() {
+    let mut s = session();
+    s.execute("CREATE TABLE w (id int PRIMARY KEY)", &[]).unwrap();
+    let wide = |count: usize| vec!["1"; count].join(", ");
+    for count in [1665, 100_000] {
+        for from in ["", " FROM w", " FROM pg_class", " FROM w GROUP BY id"] {
+            let error = s.execute(&format!("SELECT {}{from}", wide(count)), &[]).unwrap_err();
+            assert_eq!(error.state.0, "54011", "{count} columns{from}: {}", error.message);
+        }
+    }
+    assert_eq!(rows(&mut s, &format!("SELECT {}", wide(1664)), &[])[0].split('|').count(), 1664);
+    let arrays = vec!["array_fill(1, array[1000000])"; 1000].join(", ");
+    let error = s.execute(&format!("SELECT {arrays}"), &[]).unwrap_err();
+    assert!(matches!(error.state.0, "53200" | "54000"), "{} {}", error.state.0, error.message);
+}
+
+#[test]
 fn nested_expressions_are_parsed_once() {
     let mut s = session();
     let nested = |open: &str, middle: &str, close: &str| {
