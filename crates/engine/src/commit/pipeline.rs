@@ -451,7 +451,7 @@ pub(crate) struct Handle<S: Stage> {
 
 impl<S: Stage> Handle<S> {
     pub(crate) fn wait(mut self) -> S::Outcome {
-        self.drive();
+        self.lead();
         loop {
             let epoch = self.group.word.epoch();
             if let Some(outcome) = self.take() {
