@@ -261,6 +261,29 @@ fn invalid_and_excessive_statements_are_rejected() {
 }
 
 #[test]
+fn h6_prepared_statements_and_their_patterns_are_bounded() {
+    let mut s = session();
+    s.execute("CREATE TABLE w (v text)", &[]).unwrap();
+    let mut first_refused = |statement: &dyn Fn(usize) -> String| {
+        let refused = (0..400).find_map(|number| s.execute(&statement(number), &[]).err());
+        let error = refused.expect("the statements of a session are bounded");
+        s.execute("DEALLOCATE ALL", &[]).unwrap();
+        s.execute("PREPARE again AS SELECT 'x' ~ 'y'", &[]).unwrap();
+        s.execute("DEALLOCATE ALL", &[]).unwrap();
+        (error.state.0, error.message)
+    };
+    let long = "x".repeat(4 << 20);
+    let (state, message) = first_refused(&|number| format!("PREPARE p{number} AS SELECT '{long}'"));
+    assert!(state == "53200" && message.contains("prepared statements of the session"), "{state} {message}");
+    let patterns = |number: usize| -> String {
+        let each = (0..20).map(|part| format!("v ~ '(\\w{{60}}{number}x{part})'"));
+        format!("PREPARE p{number} AS SELECT {} FROM w", each.collect::<Vec<_>>().join(" OR "))
+    };
+    let (state, message) = first_refused(&patterns);
+    assert!(state == "53200" && message.contains("regular expressions of the session"), "{state} {message}");
+}
+
+#[test]
 fn l7_results_with_too_many_columns_or_arrays_are_rejected_as_such() {
     let mut s = session();
     s.execute("CREATE TABLE w (id int PRIMARY KEY)", &[]).unwrap();
