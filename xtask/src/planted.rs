@@ -51,8 +51,8 @@ const BUGS: &[Bug] = &[
         name: "a group stores the size of memory as it was before a flush",
         edits: &[edit(
             "crates/engine/src/commit/mod.rs",
-            "        core.versions.set_active_bytes(active);\n",
-            "        let frozen: u64 = version.frozen.iter().map(|generation| generation.bytes()).sum();\n        core.versions.set_active_bytes(active + frozen);\n",
+            "        self.versions.set_active_bytes(active);\n",
+            "        let frozen: u64 = version.frozen.iter().map(|generation| generation.bytes()).sum();\n        self.versions.set_active_bytes(active + frozen);\n",
         )],
         finder: EVERY_PROMISE,
     },
@@ -240,4 +240,28 @@ fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
     };
     ensure!(succeeds(&build)?, "it does not compile");
     Ok(!succeeds(&run)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise only the long run of all bugs reports that the code of one has changed.
+    #[test]
+    fn replaced_text_occurs_once_in_its_file() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for bug in BUGS {
+            for edit in bug.edits {
+                let text = fs::read_to_string(root.join(edit.file)).unwrap();
+                assert_eq!(
+                    text.matches(edit.from).count(),
+                    1,
+                    "{}: {:?} in {}",
+                    bug.name,
+                    edit.from,
+                    edit.file
+                );
+            }
+        }
+    }
 }

@@ -85,7 +85,7 @@ class Database:
 
     def stores(self) -> list[dict[str, Any]]:
         """Returns the event stores that the caller may read: `{"name", "head", "events"}`."""
-        return list(self.transport.request("GET", "/v1/stores").json()["stores"])
+        return list(self.transport.pages("/v1/stores", "stores"))
 
     def documents(self, collection: str, database: str = "default") -> Collection:
         """Returns a collection of documents."""

@@ -513,8 +513,8 @@ class EventStore:
 
     def checkpoints(self) -> dict[str, int]:
         """Returns the position of each consumer."""
-        raw = self._transport.request("GET", f"{self._path}/checkpoints").json()
-        return {one["consumer"]: one["position"] for one in raw["checkpoints"]}
+        listed = self._transport.pages(f"{self._path}/checkpoints", "checkpoints")
+        return {one["consumer"]: one["position"] for one in listed}
 
     def _checkpoint_path(self, consumer: str) -> str:
         return f"{self._path}/checkpoints/{segment(consumer)}"

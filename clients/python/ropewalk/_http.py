@@ -130,6 +130,16 @@ class Transport:
         self._put(connection, response)
         return Reply(response.status, response.headers, response.body)
 
+    def pages(self, path: str, entries: str, limit: int | None = None) -> Iterator[Any]:
+        """Yields the entries of a list that is sorted by name, `limit` with each request."""
+        after = None
+        while True:
+            page = self.request("GET", path, query={"after": after, "limit": limit}).json()
+            yield from page[entries]
+            after = page.get("next")
+            if after is None:
+                return
+
     def stream(
         self,
         method: str,

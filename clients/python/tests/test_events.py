@@ -148,6 +148,15 @@ class Events(Case):
         self.store.delete_checkpoint("c")
         self.assertEqual(self.store.checkpoints(), {})
 
+    def test_lists_are_read_page_by_page(self) -> None:
+        self.store.append({"type": "A"})
+        for consumer in ("a", "b", "c/d"):
+            self.store.set_checkpoint(consumer, 1)
+        self.assertEqual(self.store.checkpoints(), {"a": 1, "b": 1, "c/d": 1})
+        if not EMBEDDED:
+            pages = self.db.transport.pages(f"{self.store._path}/checkpoints", "checkpoints", limit=1)
+            self.assertEqual([one["consumer"] for one in pages], ["a", "b", "c/d"])
+
 
 class Subscriptions(Case):
     def test_subscription_delivers_existing_and_new_events(self) -> None:

@@ -10,7 +10,7 @@
 //! ```
 //! with the store number as u32 big-endian.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -137,6 +137,30 @@ impl EventsModel {
         let mut all: Vec<_> = there.map(|state| (state.name.clone(), state.id)).collect();
         all.sort();
         all
+    }
+
+    /// Names of stores visible to a reader at `seq`, sorted: the first `max` that come after `after` and that
+    /// `is_wanted` accepts.
+    pub fn names_at(
+        &self,
+        seq: Seq,
+        after: Option<&str>,
+        max: usize,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let catalog = self.catalog.read();
+        let mut first = BinaryHeap::new();
+        for (name, same) in &catalog.by_name {
+            let name = name.as_str();
+            let is_later = after.is_none_or(|after| after < name);
+            if is_later && same.iter().any(|state| state.is_there_at(seq)) && is_wanted(name) {
+                first.push(name);
+                if first.len() > max {
+                    first.pop();
+                }
+            }
+        }
+        first.into_sorted_vec().into_iter().map(str::to_owned).collect()
     }
 
     /// The name of store number `id`, deleted or not.
@@ -500,5 +524,26 @@ mod tests {
         engine.checkpoint().unwrap();
         assert_eq!(names(), [1]);
         assert_eq!(model.store_name(id).as_deref(), Some("again"));
+    }
+
+    #[test]
+    fn names_after_a_name_are_the_first_of_those_that_are_wanted() {
+        let model = Arc::new(EventsModel::new(1));
+        let options = EngineOptions { background: Background::Manual, ..EngineOptions::default() };
+        let models: Vec<Arc<dyn Model>> = vec![model.clone()];
+        let engine = Arc::new(Engine::open(&Env::memory(), "/db".as_ref(), options, models).unwrap());
+        let store = |name: &str| EventStore::new(engine.clone(), model.clone(), name).unwrap();
+        for name in ["d", "b", "a", "e", "c", "bb"] {
+            assert!(store(name).create().unwrap());
+        }
+        let before = engine.seq();
+        assert!(store("c").delete().unwrap());
+        let names = |seq, after, max| model.names_at(seq, after, max, |name| name != "d");
+        assert_eq!(names(engine.seq(), None, 9), ["a", "b", "bb", "e"]);
+        assert_eq!(names(engine.seq(), None, 2), ["a", "b"]);
+        assert_eq!(names(engine.seq(), Some("b"), 1), ["bb"]);
+        assert_eq!(names(engine.seq(), Some("ba"), 9), ["bb", "e"], "the name need not exist");
+        assert_eq!(names(before, Some("bb"), 2), ["c", "e"], "as of an earlier commit");
+        assert!(names(engine.seq(), Some("e"), 9).is_empty() && names(engine.seq(), None, 0).is_empty());
     }
 }

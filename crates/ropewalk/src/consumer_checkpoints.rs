@@ -133,14 +133,25 @@ impl ConsumerCheckpoints {
     /// # Errors
     /// Stored data is corrupt.
     pub fn all(&self) -> Result<Vec<ConsumerCheckpoint>, Error> {
+        self.list_after(None, usize::MAX)
+    }
+
+    /// Returns the first `max` checkpoints of consumers whose names come after `after`, sorted by name.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn list_after(&self, after: Option<&str>, max: usize) -> Result<Vec<ConsumerCheckpoint>, Error> {
         let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(Vec::new()) };
         let snapshot = self.db.snapshot();
         let store = self.store.id_at(snapshot.engine());
         let before = self.key("");
         let mut cursor = snapshot.cursor(keyspace);
         let mut all = Vec::new();
-        cursor.seek(&before)?;
-        while cursor.valid() {
+        // Names contain no control characters, so that this key is before that of any later name.
+        cursor.seek(
+            &after.map_or_else(|| before.clone(), |name| [self.key(name).as_slice(), b"\0"].concat()),
+        )?;
+        while cursor.valid() && all.len() < max {
             let Some(name) = cursor.key().strip_prefix(before.as_slice()) else { break };
             let name = String::from_utf8_lossy(name).into_owned();
             let (of, checkpoint) = self.decoded(&name, cursor.value())?;

@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import socket
+import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -61,6 +64,26 @@ class Tls(unittest.TestCase):
         self.assertIn("channel binding", self.refused(channel_binding="require"))
         with self.connect(channel_binding="prefer") as db:
             self.assertEqual(db.execute("SELECT current_user").fetchone(), ("ann",))
+
+    def begun_with_tls(self, *protocols):
+        """The first byte that the server sends to a client which begins with TLS; none: it is disconnected."""
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False
+        if protocols:
+            context.set_alpn_protocols(protocols)
+        body = struct.pack("!i", 3 << 16) + b"user\0ann\0\0"
+        try:
+            with socket.create_connection((self.host, self.port), timeout=PATIENCE) as plain:
+                with context.wrap_socket(plain) as stream:
+                    stream.sendall(struct.pack("!i", len(body) + 4) + body)
+                    return stream.recv(1)
+        except OSError:
+            return b""
+
+    def test_l6_client_that_begins_with_tls_is_served_if_it_requests_the_protocol(self):
+        self.assertEqual(self.begun_with_tls("postgresql"), b"R")
+        self.assertEqual(self.begun_with_tls("http/1.1"), b"")
+        self.assertEqual(self.begun_with_tls(), b"")
 
     def test_large_answers_and_cancel_requests(self):
         with self.connect() as db:

@@ -590,6 +590,49 @@ fn frames_after_call(server: &Server, path: &str, patience: std::time::Duration)
 const HEADERS: u8 = 1;
 const GOAWAY: u8 = 7;
 
+/// Routes of other protocols on the HTTP port have the checks of the API.
+#[test]
+fn a5_form_of_another_site_reaches_no_protocol_of_the_http_port() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    for path in ["/api/v1/import/prometheus", "/api/v1/write", "/write", "/v1/sql", "/v1/stores/s/events"] {
+        for (host, origin, status) in
+            [("localhost", "origin: http://evil.example\r\n", 403), ("evil.example", "", 421)]
+        {
+            let request = format!(
+                "POST {path} HTTP/1.1\r\nhost: {host}\r\n{origin}content-type: text/plain\r\n\
+                 content-length: 5\r\nconnection: close\r\n\r\nup 1\n"
+            );
+            let mut stream = TcpStream::connect(server.address("http")).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path} of {host}: {answer}");
+        }
+    }
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn c1_streams_of_a_grpc_connection_are_bounded() {
+    use std::io::{Read as _, Write as _};
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let mut stream = TcpStream::connect(server.address("grpc")).unwrap();
+    // The preface and empty settings; the server begins with its settings.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head[3], 4, "{head:?}");
+    let mut settings = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    stream.read_exact(&mut settings).unwrap();
+    let streams = settings.chunks_exact(6).find(|setting| setting[..2] == [0, 3]);
+    assert_eq!(streams.map(|setting| &setting[2..]), Some(&1024_u32.to_be_bytes()[..]));
+    drop(stream);
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn d1_24_grpc_connection_ends_after_call_without_credentials() {
     let place = Place::new();

@@ -70,6 +70,11 @@ pub(crate) fn names_of(database: &str) -> Vec<u8> {
     name_key(database, "")
 }
 
+/// The names of later databases sort after this, those of the database before it.
+pub(crate) fn after_database(database: &str) -> Vec<u8> {
+    [b"n", database.as_bytes(), b"\x01"].concat()
+}
+
 /// Database and collection of a [`name_key`], or of the value under a [`gone_key`] when `skip` is zero.
 pub(crate) fn split_name(key: &[u8], skip: usize) -> Option<(&str, &str)> {
     let text = std::str::from_utf8(key.get(skip..)?).ok()?;

@@ -17,8 +17,8 @@ use ropewalk_engine::ReadView;
 
 use crate::catalog::definition::Definition;
 use crate::catalog::{
-    check_collection, check_database, database_key, definition_key, glob_matches, name_key, names_of, number,
-    split_name,
+    after_database, check_collection, check_database, database_key, definition_key, glob_matches, name_key,
+    number, split_name,
 };
 use crate::error::DocumentsError;
 use crate::index::verify::{self, Validated};
@@ -290,20 +290,32 @@ impl Documents {
     /// # Errors
     /// Damage.
     pub fn databases(&self) -> Result<Vec<String>, DocumentsError> {
+        self.databases_after(None, usize::MAX, |_| true)
+    }
+
+    /// Names of databases with a collection, sorted: the first `max` that come after `after` and that `is_wanted`
+    /// accepts.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn databases_after(
+        &self,
+        after: Option<&str>,
+        max: usize,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<String>, DocumentsError> {
         let snapshot = self.engine.snapshot();
         let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
         let mut names = Vec::new();
-        cursor.seek(b"n")?;
-        while cursor.valid() && cursor.key().first() == Some(&b'n') {
+        cursor.seek(&after.map_or_else(|| b"n".to_vec(), after_database))?;
+        while names.len() < max && cursor.valid() && cursor.key().first() == Some(&b'n') {
             let Some((database, _)) = split_name(cursor.key(), 1) else { break };
-            let database = database.to_owned();
-            // Continue with the next database: its names sort after all names of this one.
-            let mut behind = names_of(&database);
-            if let Some(last) = behind.last_mut() {
-                *last = 1;
+            // Names of the next database sort after all names of this one.
+            let next = after_database(database);
+            if is_wanted(database) {
+                names.push(database.to_owned());
             }
-            names.push(database);
-            cursor.seek(&behind)?;
+            cursor.seek(&next)?;
         }
         Ok(names)
     }
@@ -313,16 +325,22 @@ impl Documents {
     /// # Errors
     /// Damage.
     pub fn collections(&self, database: &str) -> Result<Vec<String>, DocumentsError> {
-        self.names(self.engine.snapshot().read(), database, "")
+        self.names_after(self.engine.snapshot().read(), (database, None), None, usize::MAX)
     }
 
-    /// Names of the collections that match `glob`, a collection group: `users/*/posts` is the posts of every
-    /// user. `*` and `?` stop at slashes, `**` does not. Sorted.
+    /// Names of collections of a database, sorted: the first `max` that come after `after` and match `glob`, a
+    /// collection group: `users/*/posts` is the posts of every user. `*` and `?` stop at slashes, `**` does not.
     ///
     /// # Errors
     /// Damage.
-    pub fn collections_matching(&self, database: &str, glob: &str) -> Result<Vec<String>, DocumentsError> {
-        self.names_matching(self.engine.snapshot().read(), database, glob)
+    pub fn collections_after(
+        &self,
+        database: &str,
+        glob: Option<&str>,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<String>, DocumentsError> {
+        self.names_after(self.engine.snapshot().read(), (database, glob), after, max)
     }
 
     pub(crate) fn names_matching(
@@ -331,19 +349,27 @@ impl Documents {
         database: &str,
         glob: &str,
     ) -> Result<Vec<String>, DocumentsError> {
-        let prefix = glob.split(['*', '?']).next().unwrap_or_default();
-        let mut names = self.names(read, database, prefix)?;
-        names.retain(|name| glob_matches(glob, name));
-        Ok(names)
+        self.names_after(read, (database, Some(glob)), None, usize::MAX)
     }
 
-    fn names(&self, read: ReadView<'_>, database: &str, prefix: &str) -> Result<Vec<String>, DocumentsError> {
-        let prefix = name_key(database, prefix);
+    fn names_after(
+        &self,
+        read: ReadView<'_>,
+        (database, glob): (&str, Option<&str>),
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<String>, DocumentsError> {
+        let literal = glob.and_then(|glob| glob.split(['*', '?']).next()).unwrap_or_default();
+        let prefix = name_key(database, literal);
+        // The first key after that of the name.
+        let first = after.map(|name| [name_key(database, name).as_slice(), b"\0"].concat());
+        let is_wanted = |name: &&str| glob.is_none_or(|glob| glob_matches(glob, name));
         let mut cursor = read.cursor(self.model.spaces().catalog);
         let mut names = Vec::new();
-        cursor.seek(&prefix)?;
-        while cursor.valid() && cursor.key().starts_with(&prefix) {
-            names.extend(split_name(cursor.key(), 1).map(|(_, name)| name.to_owned()));
+        cursor.seek(first.as_deref().unwrap_or_default().max(prefix.as_slice()))?;
+        while names.len() < max && cursor.valid() && cursor.key().starts_with(&prefix) {
+            let name = split_name(cursor.key(), 1).map(|(_, name)| name);
+            names.extend(name.filter(is_wanted).map(str::to_owned));
             cursor.next()?;
         }
         Ok(names)

@@ -52,8 +52,8 @@ impl<R: Unpin> InFlightCommit for Submitted<R> {
         self.handle.as_ref().is_some_and(CommitHandle::can_lead)
     }
 
-    fn drive(&mut self) {
-        self.handle.iter_mut().for_each(CommitHandle::drive);
+    fn lead(&mut self) {
+        self.handle.iter_mut().for_each(CommitHandle::lead);
     }
 }
 

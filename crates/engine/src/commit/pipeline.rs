@@ -451,7 +451,7 @@ pub(crate) struct Handle<S: Stage> {
 
 impl<S: Stage> Handle<S> {
     pub(crate) fn wait(mut self) -> S::Outcome {
-        self.drive();
+        self.lead();
         loop {
             let epoch = self.group.word.epoch();
             if let Some(outcome) = self.take() {
@@ -465,13 +465,13 @@ impl<S: Stage> Handle<S> {
         }
     }
 
-    /// True for a request that no other thread works on yet: [`Handle::drive`] would complete it.
+    /// True for a request that no other thread works on yet: [`Handle::lead`] would complete it.
     pub(crate) fn is_left(&self) -> bool {
         self.left && !self.slot.done.load(Ordering::Acquire)
     }
 
     /// Completes, in this thread, a request that was left to this handle; does nothing for any other.
-    pub(crate) fn drive(&mut self) {
+    pub(crate) fn lead(&mut self) {
         // If another thread leads by now, it takes the request along.
         if mem::take(&mut self.left) && self.pipeline.take_lead() {
             self.pipeline.lead();
@@ -649,7 +649,7 @@ mod tests {
             );
         }
 
-        /// Left to their handles, which drive, wait, or are dropped.
+        /// Left to their handles, which lead, wait, or are dropped.
         #[test]
         fn lone_requests_with_a_serving_thread() {
             check_random(
@@ -661,14 +661,14 @@ mod tests {
                     };
                     let threads: Vec<_> = [true, false]
                         .into_iter()
-                        .map(|drives| {
+                        .map(|leads| {
                             let pipeline = pipeline.clone();
                             thread::spawn(move || {
                                 let mut numbers = vec![commit(&pipeline)];
                                 let mut handle =
                                     pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
-                                if drives {
-                                    handle.drive();
+                                if leads {
+                                    handle.lead();
                                 }
                                 numbers.push(handle.wait());
                                 let awaited =
@@ -739,10 +739,10 @@ mod tests {
                     std::thread::yield_now();
                 }
                 assert_eq!(commit(&pipeline), 1);
-                let mut driven = pipeline.try_submit((), 1, Pace::Shared).unwrap();
-                assert!(driven.is_left());
-                driven.drive();
-                assert_eq!(driven.take(), Some(2));
+                let mut led = pipeline.try_submit((), 1, Pace::Shared).unwrap();
+                assert!(led.is_left());
+                led.lead();
+                assert_eq!(led.take(), Some(2));
 
                 let taken_along = pipeline.try_submit((), 1, Pace::Shared).unwrap();
                 assert!(taken_along.is_left());

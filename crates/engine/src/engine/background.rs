@@ -262,7 +262,7 @@ impl Core {
     }
 
     /// The decision that [`Core::admit`] would make now.
-    pub(crate) fn room(&self) -> WriteCapacity {
+    pub(crate) fn write_capacity(&self) -> WriteCapacity {
         let max = self.options.write_bytes_max();
         let bytes = self.versions.write_bytes();
         let soft = max / 4 * 3;
@@ -300,7 +300,7 @@ impl Core {
     /// Back-pressure: free below three quarters of the write budget, then increasing pauses, and finally a
     /// wait for the next flush, which is an error when flushing fails.
     pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
-        match self.room() {
+        match self.write_capacity() {
             WriteCapacity::Free => return Ok(()),
             _ if !threads => return self.background_step().map(|_| ()),
             WriteCapacity::Tight(pause) => {
@@ -310,7 +310,7 @@ impl Core {
             WriteCapacity::Spent => {}
         }
         let mut background = self.background.lock();
-        while self.room() == WriteCapacity::Spent {
+        while self.write_capacity() == WriteCapacity::Spent {
             if let Some(error) = self.stopped() {
                 return Err(error);
             }

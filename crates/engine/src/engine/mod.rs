@@ -245,7 +245,7 @@ impl Engine {
         Ok(CommitHandle(self.pipeline.submit(Request { operations, durability }, bytes)))
     }
 
-    /// As [`Engine::submit`], but never blocks: callers check [`Engine::room`] first and pause in their own
+    /// As [`Engine::submit`], but never blocks: callers check [`Engine::write_capacity`] first and pause in their own
     /// way. A transaction submitted with a spent budget is accepted.
     ///
     /// # Errors
@@ -262,8 +262,8 @@ impl Engine {
     }
 
     /// How much room the memory budget leaves for writes. One atomic load.
-    pub fn room(&self) -> WriteCapacity {
-        self.core.room()
+    pub fn write_capacity(&self) -> WriteCapacity {
+        self.core.write_capacity()
     }
 
     /// With [`Background::Manual`]: sequences and settles everything submitted.
@@ -793,14 +793,14 @@ impl CommitHandle {
 /// A submitted commit, to be awaited.
 ///
 /// When no other commits are queued, awaiting costs two context switches, together as long as a fast sync. A
-/// caller that can block may avoid both: if [`InFlightCommit::can_lead`], call [`InFlightCommit::drive`], then await
+/// caller that can block may avoid both: if [`InFlightCommit::can_lead`], call [`InFlightCommit::lead`], then await
 /// the result.
 pub trait InFlightCommit: Future {
-    /// True while no thread works on the commit and it may be driven.
+    /// True while no thread works on the commit and its owner may lead it.
     fn can_lead(&self) -> bool;
 
     /// Completes a lone commit in this thread, which blocks for one sync; does nothing for any other.
-    fn drive(&mut self);
+    fn lead(&mut self);
 }
 
 impl InFlightCommit for CommitHandle {
@@ -808,8 +808,8 @@ impl InFlightCommit for CommitHandle {
         self.0.is_left()
     }
 
-    fn drive(&mut self) {
-        self.0.drive();
+    fn lead(&mut self) {
+        self.0.lead();
     }
 }
 

@@ -275,7 +275,7 @@ fn a_transaction_over_the_limit_is_refused_before_anything_happens() {
 }
 
 #[test]
-fn room_predicts_waits_of_submit_and_try_submit_never_waits() {
+fn write_capacity_predicts_waits_of_submit_and_try_submit_never_waits() {
     let (disk, clock) = (FaultyVfs::new(1), Arc::default());
     let engine = open(&env(&disk, &clock), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -286,17 +286,17 @@ fn room_predicts_waits_of_submit_and_try_submit_never_waits() {
         engine.drive();
         handle.try_take().unwrap().unwrap();
     };
-    assert_eq!(engine.room(), WriteCapacity::Free);
+    assert_eq!(engine.write_capacity(), WriteCapacity::Free);
     let (mut written, mut tight) = (0, false);
-    while engine.room() != WriteCapacity::Spent {
-        tight |= matches!(engine.room(), WriteCapacity::Tight(_));
+    while engine.write_capacity() != WriteCapacity::Spent {
+        tight |= matches!(engine.write_capacity(), WriteCapacity::Tight(_));
         submit(written);
         written += 1;
     }
     assert!(tight && written > 50);
     submit(written);
     while engine.background_step().unwrap() {}
-    assert_eq!(engine.room(), WriteCapacity::Free);
+    assert_eq!(engine.write_capacity(), WriteCapacity::Free);
 }
 
 /// The mark that the background leaves in an idle log moves the log's tail, which the next append expects where it was.

@@ -206,11 +206,13 @@ fn snapshot_read_in_place_is_counted_and_slows_writers_until_it_repins() {
     let stats = db.engine.stats();
     assert_eq!((stats.pinned_generations, db.generations()), (8, 9));
     assert!(stats.pinned_bytes >= 8 * 19 * 4000, "{}", stats.pinned_bytes);
-    assert!(matches!(db.engine.room(), WriteCapacity::Tight(pause) if pause <= Duration::from_millis(1)));
+    assert!(
+        matches!(db.engine.write_capacity(), WriteCapacity::Tight(pause) if pause <= Duration::from_millis(1))
+    );
     for (_, snapshot) in &mut held {
         snapshot.refresh_sources();
     }
-    assert_eq!(db.engine.room(), WriteCapacity::Free);
+    assert_eq!(db.engine.write_capacity(), WriteCapacity::Free);
     let stats = db.engine.stats();
     assert_eq!((stats.pinned_generations, stats.pinned_bytes, db.generations()), (0, 0, 1));
     for (round, snapshot) in &held {

@@ -132,7 +132,7 @@ impl Operation for Gated {
 }
 
 #[test]
-fn room_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
+fn write_capacity_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
     let engine = open(&Env::memory(), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
     let mut batch = KvBatch::new();
@@ -141,7 +141,7 @@ fn room_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
     }
     // One transaction larger than the whole write budget: it is frozen at once, and writers wait for its flush.
     engine.commit(vec![Box::new(batch)], Durability::Buffered).unwrap();
-    assert_eq!((engine.stats().frozen, engine.room()), (1, WriteCapacity::Spent));
+    assert_eq!((engine.stats().frozen, engine.write_capacity()), (1, WriteCapacity::Spent));
 
     let (entered, is_entered) = mpsc::channel();
     let (pass, may_pass) = mpsc::channel();
@@ -162,6 +162,6 @@ fn room_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
         driver.join().unwrap();
     });
     let stats = engine.stats();
-    assert_eq!((stats.frozen, engine.room()), (0, WriteCapacity::Free));
+    assert_eq!((stats.frozen, engine.write_capacity()), (0, WriteCapacity::Free));
     assert!(stats.write_bytes < 1000, "{} bytes", stats.write_bytes);
 }

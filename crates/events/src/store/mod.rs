@@ -65,8 +65,8 @@ impl InFlightCommit for PendingAppend {
         self.0.can_lead()
     }
 
-    fn drive(&mut self) {
-        self.0.drive();
+    fn lead(&mut self) {
+        self.0.lead();
     }
 }
 

@@ -154,6 +154,17 @@ impl Database {
         self.events.stores_at(self.engine.seq()).into_iter().map(|(name, _)| name).collect()
     }
 
+    /// Returns the names of event stores, sorted: the first `max` that come after `after` and that `is_wanted`
+    /// accepts.
+    pub fn event_stores_after(
+        &self,
+        after: Option<&str>,
+        max: usize,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        self.events.names_at(self.engine.seq(), after, max, is_wanted)
+    }
+
     /// The tables: their names, definitions and online index builds.
     ///
     /// Rows and definitions are written within transactions, see [`Transaction::tables`].
@@ -524,8 +535,8 @@ impl Database {
     }
 
     /// The headroom that the memory budget leaves for writes.
-    pub fn room(&self) -> engine::WriteCapacity {
-        self.engine.room()
+    pub fn write_capacity(&self) -> engine::WriteCapacity {
+        self.engine.write_capacity()
     }
 
     /// Statistics of the engine.

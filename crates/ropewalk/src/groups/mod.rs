@@ -230,20 +230,28 @@ impl ConsumerGroups {
     /// # Errors
     /// Stored data is corrupt.
     pub fn names(&self) -> Result<Vec<String>, Error> {
+        self.names_after(None, usize::MAX)
+    }
+
+    /// Returns the first `max` names of groups that come after `after`, sorted.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn names_after(&self, after: Option<&str>, max: usize) -> Result<Vec<String>, Error> {
         let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(Vec::new()) };
         let snapshot = self.db.snapshot();
         let before = [self.store.name().as_bytes(), b"\0"].concat();
+        // After all keys of a group.
+        let behind = |name: &[u8]| [before.as_slice(), name, b"\x01"].concat();
         let mut cursor = snapshot.cursor(keyspace);
         let mut names = Vec::new();
-        cursor.seek(&before)?;
-        while cursor.valid() {
+        cursor.seek(&after.map_or_else(|| before.clone(), |name| behind(name.as_bytes())))?;
+        while cursor.valid() && names.len() < max {
             let Some(rest) = cursor.key().strip_prefix(before.as_slice()) else { break };
             let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-            let text = String::from_utf8_lossy(name).into_owned();
-            // After all keys of this group.
-            let behind = [before.as_slice(), name, b"\x01"].concat();
-            names.push(text);
-            cursor.seek(&behind)?;
+            let next = behind(name);
+            names.push(String::from_utf8_lossy(name).into_owned());
+            cursor.seek(&next)?;
         }
         Ok(names)
     }

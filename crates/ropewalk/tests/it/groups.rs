@@ -261,6 +261,10 @@ fn groups_are_made_changed_listed_and_deleted() {
     assert!(shop.groups.create("gg", settings(), None).unwrap());
     assert!(shop.db.consumer_groups("sho").unwrap().create("other", settings(), None).unwrap());
     assert_eq!(shop.groups.names().unwrap(), ["g", "gg", "h"]);
+    assert_eq!(shop.groups.names_after(None, 2).unwrap(), ["g", "gg"]);
+    assert_eq!(shop.groups.names_after(Some("g"), 9).unwrap(), ["gg", "h"]);
+    assert_eq!(shop.groups.names_after(Some("ga"), 1).unwrap(), ["gg"]);
+    assert_eq!(shop.groups.names_after(Some("h"), 9).unwrap(), [""; 0]);
     let all = shop.groups.group("h").unwrap();
     assert_eq!(positions(&all.take(9).unwrap()), [5, 6]);
     // New settings, unchanged cursor.
@@ -566,6 +570,11 @@ fn consumer_checkpoints_survive_reopen() {
     let all: Vec<(String, u64)> =
         checkpoints.all().unwrap().into_iter().map(|one| (one.name, one.position.0)).collect();
     assert_eq!(all, [("a".to_owned(), 1), ("mail".to_owned(), 2)]);
+    let names = |after, max| -> Vec<String> {
+        checkpoints.list_after(after, max).unwrap().into_iter().map(|one| one.name).collect()
+    };
+    assert_eq!((names(None, 1), names(Some("a"), 9)), (vec!["a".to_owned()], vec!["mail".to_owned()]));
+    assert_eq!((names(Some("b"), 9).len(), names(Some("mail"), 9).len(), names(None, 0).len()), (1, 0, 0));
     assert!(checkpoints.remove("mail").unwrap());
     assert!(!checkpoints.remove("mail").unwrap());
     assert_eq!(checkpoints.get("mail").unwrap(), None);

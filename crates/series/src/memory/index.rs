@@ -227,13 +227,13 @@ impl Index {
     }
 
     /// Names that occur among `ids`, sorted.
-    pub(crate) fn names(&self, ids: &RoaringBitmap) -> Vec<String> {
+    pub(crate) fn names<'a>(&'a self, ids: &'a RoaringBitmap) -> impl Iterator<Item = &'a str> {
         self.postings.names(ids)
     }
 
-    /// Values of `name` that occur among `ids`, sorted, at most `limit`.
-    pub(crate) fn values(&self, name: &str, ids: &RoaringBitmap, limit: usize) -> Vec<String> {
-        self.postings.values(name, ids, limit)
+    /// Values of `name` that occur among `ids`, sorted.
+    pub(crate) fn values<'a>(&'a self, name: &str, ids: &'a RoaringBitmap) -> impl Iterator<Item = &'a str> {
+        self.postings.values(name, ids)
     }
 
     /// Number of series with this value of this name in the newest state; with an empty value, of those
@@ -318,8 +318,8 @@ mod tests {
         insert(&mut index, 5, &labels);
         assert_eq!(find(&index, &labels), Some(5));
         let up = index.select(&[Matcher::equal("__name__", "up")], Seq(8), 4);
-        assert_eq!(index.values("job", &up, 9), ["a", "ab", "b"]);
-        assert_eq!(index.names(&[1].into_iter().collect()), ["__name__", "job"]);
+        assert_eq!(index.values("job", &up).collect::<Vec<_>>(), ["a", "ab", "b"]);
+        assert_eq!(index.names(&[1].into_iter().collect()).collect::<Vec<_>>(), ["__name__", "job"]);
     }
 
     #[test]

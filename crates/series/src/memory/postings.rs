@@ -192,16 +192,15 @@ impl Postings {
     }
 
     /// Names that occur among `ids`, sorted.
-    pub(crate) fn names(&self, ids: &RoaringBitmap) -> Vec<String> {
-        let occurs = |values: &Values| values.values().any(|list| self.list(*list).meets(ids));
-        self.all().filter(|(_, values)| occurs(values)).map(|(name, _)| name.to_owned()).collect()
+    pub(crate) fn names<'a>(&'a self, ids: &'a RoaringBitmap) -> impl Iterator<Item = &'a str> {
+        let occurs = move |values: &Values| values.values().any(|list| self.list(*list).meets(ids));
+        self.all().filter(move |(_, values)| occurs(values)).map(|(name, _)| name)
     }
 
-    /// Values of `name` that occur among `ids`, sorted, at most `limit`.
-    pub(crate) fn values(&self, name: &str, ids: &RoaringBitmap, limit: usize) -> Vec<String> {
+    /// Values of `name` that occur among `ids`, sorted.
+    pub(crate) fn values<'a>(&'a self, name: &str, ids: &'a RoaringBitmap) -> impl Iterator<Item = &'a str> {
         let values = self.of(name).into_iter().flatten();
-        let occurring = values.filter(|(_, list)| self.list(**list).meets(ids));
-        occurring.map(|(value, _)| value.to_string()).take(limit).collect()
+        values.filter(move |(_, list)| self.list(**list).meets(ids)).map(|(value, _)| &**value)
     }
 
     /// Number of series of `alive` with this value of this name; with an empty value, of those without the

@@ -95,14 +95,42 @@ impl<'s> SeriesAt<'s> {
 
     /// Names of the labels of those series, sorted.
     pub fn label_names(&self, matchers: &[Matcher]) -> Vec<String> {
+        collected(usize::MAX, |each| self.each_label_name(matchers, each))
+    }
+
+    /// Passes the names of the labels of those series, sorted, to `each`, which can end the list by an error.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub fn each_label_name<E>(
+        &self,
+        matchers: &[Matcher],
+        each: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
         let ids = self.ids(matchers, Read::SERIES);
-        self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().names(&ids))
+        let Some(state) = &self.state else { return Ok(()) };
+        state.index.read().names(&ids).try_for_each(each)
     }
 
     /// Values that the label `name` has among those series, sorted, at most `limit`.
     pub fn label_values(&self, name: &str, matchers: &[Matcher], limit: usize) -> Vec<String> {
+        collected(limit, |each| self.each_label_value(name, matchers, each))
+    }
+
+    /// Passes the values that the label `name` has among those series, sorted, to `each`, which can end the list by
+    /// an error.
+    ///
+    /// # Errors
+    /// Those of `each`.
+    pub fn each_label_value<E>(
+        &self,
+        name: &str,
+        matchers: &[Matcher],
+        each: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
         let ids = self.ids(matchers, Read::SERIES);
-        self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().values(name, &ids, limit))
+        let Some(state) = &self.state else { return Ok(()) };
+        state.index.read().values(name, &ids).try_for_each(each)
     }
 
     /// Read view, model and state, if the store exists.
@@ -122,6 +150,23 @@ impl<'s> SeriesAt<'s> {
         let ids = self.ids(&[], Read::SERIES);
         self.state.as_ref().map(|state| look(&state.index.read(), &ids))
     }
+}
+
+/// The first `limit` texts that `list` passes to its argument.
+fn collected(
+    limit: usize,
+    list: impl FnOnce(&mut dyn FnMut(&str) -> Result<(), ()>) -> Result<(), ()>,
+) -> Vec<String> {
+    let mut all = Vec::new();
+    // An error only ends the list.
+    let _ = list(&mut |text| {
+        if all.len() >= limit {
+            return Err(());
+        }
+        all.push(text.to_owned());
+        Ok(())
+    });
+    all
 }
 
 /// Number of series whose samples are prefetched before they are read one by one.

@@ -106,13 +106,31 @@ impl SeriesAt<'_> {
         metric: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(String, Metadata)>, SeriesError> {
-        let Some((read, model, state)) = self.parts() else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        self.each_metadata(metric, limit, |name, metadata| {
+            found.push((name.to_owned(), metadata));
+            Ok::<_, SeriesError>(())
+        })?;
+        Ok(found)
+    }
+
+    /// As [`SeriesAt::metadata`], passed to `each`, which can end the list by an error.
+    ///
+    /// # Errors
+    /// Damage; those of `each`.
+    pub fn each_metadata<E: From<SeriesError>>(
+        &self,
+        metric: Option<&str>,
+        limit: usize,
+        mut each: impl FnMut(&str, Metadata) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some((read, model, state)) = self.parts() else { return Ok(()) };
         let mut cursor = read.cursor(model.meta());
         let prefix = metadata_key(state.id, "");
         let start = metadata_key(state.id, metric.unwrap_or_default());
-        let mut found = Vec::new();
-        cursor.seek(&start)?;
-        while cursor.valid() && found.len() < limit {
+        let mut left = limit;
+        cursor.seek(&start).map_err(SeriesError::from)?;
+        while cursor.valid() && left > 0 {
             let Some(name) = cursor.key().strip_prefix(prefix.as_slice()) else { break };
             if metric.is_some_and(|metric| metric.as_bytes() != name) {
                 break;
@@ -121,10 +139,11 @@ impl SeriesAt<'_> {
             let name = std::str::from_utf8(name).map_err(|error| bad(error.to_string()))?;
             let metadata = Metadata::decode(&mut Decoder::new(cursor.value()))
                 .map_err(|error| bad(error.to_string()))?;
-            found.push((name.to_owned(), metadata));
-            cursor.next()?;
+            each(name, metadata)?;
+            left -= 1;
+            cursor.next().map_err(SeriesError::from)?;
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The exemplars from `from_ms` to `to_ms`, both inclusive, of the series for which all `matchers` hold, with their
@@ -139,24 +158,47 @@ impl SeriesAt<'_> {
         to_ms: i64,
         limit: usize,
     ) -> Result<Vec<(Labels, Exemplar)>, SeriesError> {
+        let mut found = Vec::new();
+        self.each_exemplar(matchers, (from_ms, to_ms), limit, |labels, exemplar| {
+            found.push((labels.clone(), exemplar));
+            Ok::<_, SeriesError>(())
+        })?;
+        Ok(found)
+    }
+
+    /// As [`SeriesAt::exemplars`], passed to `each`, which can end the list by an error.
+    ///
+    /// # Errors
+    /// Damage; those of `each`.
+    pub fn each_exemplar<E: From<SeriesError>>(
+        &self,
+        matchers: &[Matcher],
+        (from_ms, to_ms): (i64, i64),
+        limit: usize,
+        mut each: impl FnMut(&Labels, Exemplar) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (Some((read, model, state)), ids) = (self.parts(), self.found(matchers).1) else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let mut cursor = read.cursor(model.exemplars());
-        let mut all = Vec::new();
+        let mut left = limit;
         for id in ids {
+            if left == 0 {
+                break;
+            }
             let labels = state.index.read().labels(id).map(|labels| labels.to_owned());
             let (Some(labels), last) = (labels, exemplar_key(state.id, id, to_ms)) else { continue };
-            cursor.seek(&exemplar_key(state.id, id, from_ms))?;
-            while cursor.valid() && cursor.key() <= last.as_slice() && all.len() < limit {
+            cursor.seek(&exemplar_key(state.id, id, from_ms)).map_err(SeriesError::from)?;
+            while cursor.valid() && cursor.key() <= last.as_slice() && left > 0 {
                 let exemplar = take_exemplar(cursor.key(), cursor.value()).map_err(|error| {
                     SeriesError::Damaged { place: format!("exemplar of {labels}"), what: error.to_string() }
                 })?;
-                all.push((labels.clone(), exemplar));
-                cursor.next()?;
+                each(&labels, exemplar)?;
+                left -= 1;
+                cursor.next().map_err(SeriesError::from)?;
             }
         }
-        Ok(all)
+        Ok(())
     }
 }
 

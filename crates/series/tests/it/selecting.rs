@@ -54,6 +54,12 @@ fn names_and_values() {
         ["pod-10", "pod-11", "pod-12"]
     );
     assert_eq!(at.label_values("nosuch", &[], 10), [""; 0]);
+    let mut seen = Vec::new();
+    let ended = at.each_label_value("pod", &[], |value| {
+        seen.push(value.to_owned());
+        if seen.len() == 2 { Err("enough") } else { Ok(()) }
+    });
+    assert_eq!((ended, &seen[..]), (Err("enough"), &at.label_values("pod", &[], 2)[..]));
     let series = at.series(&matchers("pod=pod-7"), 2);
     let shown: Vec<String> = series.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["http{pod=\"pod-7\",status=\"200\"}", "http{pod=\"pod-7\",status=\"404\"}"]);

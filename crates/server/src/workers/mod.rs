@@ -7,7 +7,7 @@
 //! They serve protocols whose clients send one short statement and wait for its result. In a multi-threaded
 //! runtime one thread receives the readiness event and wakes another to run the task; a single-threaded
 //! worker avoids that hand-off. When a lane's thread blocks for long, another thread takes over the lane
-//! (`block_in_place`); long work runs on any free processor (`ropewalk_wire::blocking`). See
+//! (`block_in_place`); long work runs on any free processor (`ropewalk_wire::run_unpinned`). See
 //! docs/decisions/0022.
 
 pub(crate) mod affinity;

@@ -29,10 +29,11 @@ impl World {
         let stats = db.stats();
         ensure!(stats.frozen == 0, "{} generations are not flushed", stats.frozen);
         ensure!(
-            db.engine().room() == WriteCapacity::Free || stats.write_bytes > stats.write_bytes_max / 4,
+            db.engine().write_capacity() == WriteCapacity::Free
+                || stats.write_bytes > stats.write_bytes_max / 4,
             "writers wait with {} bytes in memory: {:?}",
             stats.write_bytes,
-            db.engine().room()
+            db.engine().write_capacity()
         );
         Ok(())
     }

@@ -366,7 +366,8 @@ pub fn projection_at(db: &Database, snapshot: &Snapshot, name: &str) -> Result<O
     stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).transpose()
 }
 
-/// Returns the first parked events of a projection's live generation, by position, at most `limit`.
+/// Returns the first parked events of a projection's live generation after the position `after`, by position, at
+/// most `limit`.
 ///
 /// # Errors
 /// Stored data is corrupt.
@@ -375,10 +376,13 @@ pub fn parked_at(
     snapshot: &Snapshot,
     name: &str,
     generation: Option<u64>,
-    limit: usize,
+    (after, limit): (Option<u64>, usize),
 ) -> Result<Vec<ParkedEvent>> {
     let Some(generation) = generation else { return Ok(Vec::new()) };
-    let range = KeyRange::prefix([Value::text(name), number(generation)]);
+    let mut range = KeyRange::prefix([Value::text(name), number(generation)]);
+    if let Some(after) = after {
+        range = range.after([Value::text(name), number(generation), number(after)]);
+    }
     let rows = first_rows(&mut Access::Snapshot(db, snapshot), PARKED, &range, limit)?;
     rows.iter().map(|row| ParkedEvent::of_row(row)).collect()
 }
@@ -519,10 +523,13 @@ mod tests {
             parked.put_in(&mut tx).unwrap();
         }
         tx.commit().unwrap();
-        let positions = |limit| -> Vec<u64> {
-            let parked = parked_at(&db, &db.snapshot(), "p", Some(1), limit).unwrap();
+        let positions = |after, limit| -> Vec<u64> {
+            let parked = parked_at(&db, &db.snapshot(), "p", Some(1), (after, limit)).unwrap();
             parked.iter().map(|parked| parked.position).collect()
         };
-        assert_eq!((positions(0), positions(3), positions(9)), (vec![], vec![1, 2, 3], vec![1, 2, 3, 4, 5]));
+        assert_eq!((positions(None, 0), positions(None, 3)), (vec![], vec![1, 2, 3]));
+        assert_eq!(positions(None, 9), [1, 2, 3, 4, 5]);
+        assert_eq!((positions(Some(3), 1), positions(Some(0), 2)), (vec![4], vec![1, 2]));
+        assert_eq!((positions(Some(5), 9), positions(Some(u64::MAX), 9)), (vec![], vec![]));
     }
 }

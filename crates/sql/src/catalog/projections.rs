@@ -77,7 +77,8 @@ fn parked(catalog: &Catalog) -> Result<Vec<Record>> {
     let mut rows = Vec::new();
     for info in projections_at(&catalog.db, &catalog.snapshot)?.readable {
         let generation = info.status.generation;
-        for parked in parked_at(&catalog.db, &catalog.snapshot, &info.stored.name, generation, usize::MAX)? {
+        let all = (None, usize::MAX);
+        for parked in parked_at(&catalog.db, &catalog.snapshot, &info.stored.name, generation, all)? {
             rows.push(row![
                 parked.projection,
                 number(parked.position),

@@ -157,6 +157,26 @@ fn metrics_are_relations() {
 }
 
 #[test]
+fn d1_21_new_label_does_not_break_a_prepared_statement_over_labels() {
+    let db = Database::in_memory().unwrap();
+    let metrics = db.series("default").unwrap();
+    let write = |labels: Labels| {
+        let mut batch = SampleBatch::new();
+        batch.push(&labels, 0, 1.0);
+        metrics.append(&batch).unwrap();
+    };
+    write(Labels::new([("__name__", "cents"), ("pod", "a")]).unwrap());
+    let mut session = Session::new(db.clone());
+    let sql = "SELECT labels->>'pod', labels->>'region', value FROM metrics.cents ORDER BY 1";
+    let mut by_labels = session.prepare(sql).unwrap();
+    assert_eq!(shown(&session.run(&mut by_labels, &[]).unwrap()), ["a|NULL|1"]);
+    write(Labels::new([("__name__", "cents"), ("pod", "b"), ("region", "eu")]).unwrap());
+    assert_eq!(shown(&session.run(&mut by_labels, &[]).unwrap()), ["a|NULL|1", "b|eu|1"]);
+    // The label is a column, too, from its first sample on.
+    assert_eq!(rows(&mut session, "SELECT pod, region FROM metrics.cents ORDER BY pod"), ["a|NULL", "b|eu"]);
+}
+
+#[test]
 fn events_are_appended_from_sql() {
     let db = Database::in_memory().unwrap();
     let mut session = Session::new(db.clone());

@@ -261,6 +261,46 @@ fn invalid_and_excessive_statements_are_rejected() {
 }
 
 #[test]
+fn h6_prepared_statements_and_their_patterns_are_bounded() {
+    let mut s = session();
+    s.execute("CREATE TABLE w (v text)", &[]).unwrap();
+    let mut first_refused = |statement: &dyn Fn(usize) -> String| {
+        let refused = (0..400).find_map(|number| s.execute(&statement(number), &[]).err());
+        let error = refused.expect("the statements of a session are bounded");
+        s.execute("DEALLOCATE ALL", &[]).unwrap();
+        s.execute("PREPARE again AS SELECT 'x' ~ 'y'", &[]).unwrap();
+        s.execute("DEALLOCATE ALL", &[]).unwrap();
+        (error.state.0, error.message)
+    };
+    let long = "x".repeat(4 << 20);
+    let (state, message) = first_refused(&|number| format!("PREPARE p{number} AS SELECT '{long}'"));
+    assert!(state == "53200" && message.contains("prepared statements of the session"), "{state} {message}");
+    let patterns = |number: usize| -> String {
+        let each = (0..20).map(|part| format!("v ~ '(\\w{{60}}{number}x{part})'"));
+        format!("PREPARE p{number} AS SELECT {} FROM w", each.collect::<Vec<_>>().join(" OR "))
+    };
+    let (state, message) = first_refused(&patterns);
+    assert!(state == "53200" && message.contains("regular expressions of the session"), "{state} {message}");
+}
+
+#[test]
+fn l7_results_with_too_many_columns_or_arrays_are_rejected_as_such() {
+    let mut s = session();
+    s.execute("CREATE TABLE w (id int PRIMARY KEY)", &[]).unwrap();
+    let wide = |count: usize| vec!["1"; count].join(", ");
+    for count in [1665, 100_000] {
+        for from in ["", " FROM w", " FROM pg_class", " FROM w GROUP BY id"] {
+            let error = s.execute(&format!("SELECT {}{from}", wide(count)), &[]).unwrap_err();
+            assert_eq!(error.state.0, "54011", "{count} columns{from}: {}", error.message);
+        }
+    }
+    assert_eq!(rows(&mut s, &format!("SELECT {}", wide(1664)), &[])[0].split('|').count(), 1664);
+    let arrays = vec!["array_fill(1, array[1000000])"; 1000].join(", ");
+    let error = s.execute(&format!("SELECT {arrays}"), &[]).unwrap_err();
+    assert!(matches!(error.state.0, "53200" | "54000"), "{} {}", error.state.0, error.message);
+}
+
+#[test]
 fn nested_expressions_are_parsed_once() {
     let mut s = session();
     let nested = |open: &str, middle: &str, close: &str| {

@@ -182,3 +182,32 @@ fn damage_stops_compaction_and_leaves_the_state_alone() {
     let damage = store.verify().unwrap().damage;
     assert_eq!((damage.len(), &damage[0].path, damage[0].offset), (1, &run, 0));
 }
+
+/// Reads check each block once, and never those that this process wrote; `verify` reads the files again.
+#[test]
+fn damage_after_a_block_was_read_is_found_by_verify() {
+    let (env, opened, _) = build(Compression::None);
+    let store = try_open(&env).unwrap();
+    flush(&store, Keyspace(0), 5, &[(b"written", Some(&[7; 200]))]);
+    let view = store.view();
+    for row in 0..ROWS {
+        let found = get(&[], &view, Keyspace(0), &row.to_be_bytes(), Seq(9)).unwrap();
+        assert_eq!(found.map(|v| v.to_vec()), Some(value(row)));
+    }
+    assert_eq!(get(&[], &view, Keyspace(0), b"written", Seq(9)).unwrap().unwrap().to_vec(), [7; 200]);
+    assert!(store.verify().unwrap().damage.is_empty());
+    let names = env.vfs.list(Path::new("/store")).unwrap();
+    let mut files: Vec<_> = names.iter().filter(|name| name.ends_with(".run")).collect();
+    files.sort();
+    let files: Vec<PathBuf> = files.into_iter().map(|name| Path::new("/store").join(name)).collect();
+    assert!(files.len() == 2 && files.contains(&opened), "{files:?}");
+    for path in &files {
+        let mut damaged = bytes(&env, path);
+        damaged[100] ^= 8;
+        replace(&env, path, &damaged);
+    }
+    let damage = store.verify().unwrap().damage;
+    let mut found: Vec<_> = damage.iter().map(|damage| (damage.path.clone(), damage.offset)).collect();
+    found.sort();
+    assert_eq!(found, files.into_iter().map(|path| (path, 0)).collect::<Vec<_>>());
+}

@@ -19,7 +19,7 @@ mod metrics;
 mod request;
 
 pub use calls::backups::NamedBackup;
-pub use calls::blocking::{blocking, committed};
+pub use calls::blocking::{committed, run_unpinned};
 pub use calls::groups::{TAKE_MAX, TAKE_WAIT_MAX};
 pub use calls::processor::{Processors, pin_to_cpu};
 pub use calls::reading::Reading;
@@ -31,4 +31,5 @@ pub use metrics::{Connections, Gauge, Metrics, OpenConnection, OperationStats, R
 pub use request::bounds::Bounds;
 pub use request::limits::{Limits, ServiceSettings, TransactionLimits};
 pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};
+pub use request::page::Page;
 pub use request::stop::Stop;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ropewalk::events::{ReadOptions, SequencedEvent};
 use ropewalk::{AppendOptions, Position};
 use ropewalk_auth::Caller;
-use ropewalk_wire::{Service, WireError};
+use ropewalk_wire::{Page, Service, WireError};
 use tonic::{Request, Response, Status};
 
 use crate::convert;
@@ -208,11 +208,12 @@ impl events_server::Events for Events {
         &self,
         request: Request<proto::ListStoresRequest>,
     ) -> Result<Response<proto::ListStoresResponse>, Status> {
-        self.call("stores", request, async |caller, _| {
-            let stores = self.0.stores(&caller)?.into_iter();
+        self.call("stores", request, async |caller, message: proto::ListStoresRequest| {
+            let page = Page::new(message.after, message.limit)?;
+            let (stores, next) = self.0.stores(&caller, &page)?;
             let head = |head: Option<Position>| head.map_or(0, |head| head.0);
-            let stores = stores.map(|s| proto::StoreInfo { name: s.name, head: head(s.head) });
-            Ok(proto::ListStoresResponse { stores: stores.collect() })
+            let stores = stores.into_iter().map(|s| proto::StoreInfo { name: s.name, head: head(s.head) });
+            Ok(proto::ListStoresResponse { stores: stores.collect(), next })
         })
         .await
     }

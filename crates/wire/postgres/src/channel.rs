@@ -49,7 +49,20 @@ pub(crate) enum Ended {
 /// With or without TLS.
 pub(crate) enum Stream<S> {
     Plain(S),
-    Tls(Box<TlsStream<S>>),
+    Tls(Box<TlsStream<Rewound<S>>>),
+}
+
+/// A stream of which some bytes were read already: these are read again first.
+pub(crate) struct Rewound<S> {
+    /// The bytes that are left of these.
+    first: Vec<u8>,
+    stream: S,
+}
+
+impl<S> Rewound<S> {
+    pub(crate) fn new(stream: S, first: &[u8]) -> Self {
+        Self { first: first.to_vec(), stream }
+    }
 }
 
 /// Position of a complete message in the channel.
@@ -232,6 +245,47 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, out);
+        }
+        let count = self.first.len().min(out.remaining());
+        self.first.drain(..count).for_each(|byte| out.put_slice(&[byte]));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

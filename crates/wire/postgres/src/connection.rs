@@ -24,7 +24,7 @@ use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::{
     Announcement, Outcome, Prepared, Progress, Rights, RowWait, Session, Settings, SqlError, Status, state,
 };
-use ropewalk_wire::{Requests, blocking, committed};
+use ropewalk_wire::{Requests, committed, run_unpinned};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -710,7 +710,7 @@ where
                 false => {
                     // Never closed; if it were, running without a permit would still be correct.
                     let _turn = self.shared.turns.acquire().await.ok();
-                    blocking(submit)
+                    run_unpinned(submit)
                 }
             };
             let submitted = match submitted {
@@ -814,7 +814,7 @@ where
         let needs =
             lock(statement).prepared.as_ref().map_or(Rights::NONE, |prepared| session.needs_of(prepared));
         session.check_rights(needs)?;
-        if (needs.append || needs.admin) && service.database().room() != WriteCapacity::Free {
+        if (needs.append || needs.admin) && service.database().write_capacity() != WriteCapacity::Free {
             let store = service.default_store();
             service.admit(&self.caller, store, 0).await.map(drop).map_err(|error| refused(&error))?;
         }

@@ -8,7 +8,7 @@
 //! that does not read is timed out as for every reply. Messages that arrive after an error are skipped.
 
 use ropewalk_sql::{CopyDirection, CopyFormat, Outcome, SqlError, state};
-use ropewalk_wire::blocking;
+use ropewalk_wire::run_unpinned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -90,7 +90,7 @@ where
                 // Never closed; if it were, running without a permit would still be correct.
                 let _turn = self.shared.turns.acquire().await.ok();
                 let session = &mut self.statements.session;
-                if let Err(error) = blocking(|| session.copy_data(&mut copy, &chunk)) {
+                if let Err(error) = run_unpinned(|| session.copy_data(&mut copy, &chunk)) {
                     return Ok(Err(error));
                 }
                 chunk.clear();
@@ -102,7 +102,7 @@ where
                     return Ok(Err(SqlError::new(state::QUERY_CANCELED, message)));
                 }
                 Part::More => {}
-                Part::Done => return Ok(blocking(|| session.copy_end(copy))),
+                Part::Done => return Ok(run_unpinned(|| session.copy_end(copy))),
                 Part::Failed(reason) => return Ok(Err(session.copy_fail(copy, &reason))),
                 Part::Refused(error) => return Ok(Err(error)),
             }
@@ -163,7 +163,7 @@ where
                 }
             }
         };
-        let copied = blocking(|| match &mut lock(statement).prepared {
+        let copied = run_unpinned(|| match &mut lock(statement).prepared {
             Some(prepared) => session.copy_out(prepared, &mut give),
             None => Err(nothing()),
         });

@@ -3,6 +3,7 @@
 //! ```text
 //! SSLRequest ─▶ S, TLS ─┐      GSSENCRequest ─▶ N       CancelRequest ─▶ cancels another connection's statement; no reply
 //!                       ├─▶ StartupMessage: version, user, database, settings
+//! TLS, ALPN postgresql ─┤
 //! (none) ───────────────┘      where TLS is configured, it is required
 //! ```
 //! Exactly these bytes are read, so that nothing sent in clear can be taken for part of the encrypted stream.
@@ -10,7 +11,7 @@
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::TlsAcceptor;
 
-use crate::channel::{Ended, Stream};
+use crate::channel::{Ended, Rewound, Stream};
 use crate::failure::{INVALID_AUTHORIZATION, PROTOCOL_VIOLATION, Severity};
 use crate::frame::{Fields, Out};
 use ropewalk_sql::{SqlError, state};
@@ -18,6 +19,11 @@ use ropewalk_sql::{SqlError, state};
 const SSL: i32 = 80_877_103;
 const GSS: i32 = 80_877_104;
 const CANCEL: i32 = 80_877_102;
+/// First byte of a client that begins with TLS: the type of a record of a handshake. The length of a message has a
+/// smaller one.
+const HANDSHAKE: u8 = 22;
+/// Protocol that a client which begins with TLS has to request, so that no other protocol is taken for PostgreSQL's.
+const ALPN: &[u8] = b"postgresql";
 /// Version 3, in the upper half.
 const MAJOR: i32 = 3;
 /// PostgreSQL's bound on the first message.
@@ -53,7 +59,14 @@ where
     let mut stream = Stream::Plain(stream);
     // Each kind of encryption may be requested once.
     for _ in 0..3 {
-        let body = first(&mut stream).await?;
+        let mut length = read_length(&mut stream).await?;
+        if let Some(tls) = tls
+            && length.first() == Some(&HANDSHAKE)
+        {
+            stream = begin_with_tls(stream, length, tls).await?;
+            length = read_length(&mut stream).await?;
+        }
+        let body = first(&mut stream, length).await?;
         let mut fields = Fields(&body);
         let code = fields.i32().unwrap_or_default();
         match code {
@@ -63,7 +76,7 @@ where
                         plain.write_all(b"S").await?;
                         plain.flush().await?;
                         // Boxed: a handshake needs memory that a connection without TLS does not.
-                        Stream::Tls(Box::new(Box::pin(tls.accept(plain)).await?))
+                        Stream::Tls(Box::new(Box::pin(tls.accept(Rewound::new(plain, &[]))).await?))
                     }
                     (mut other, _) => {
                         other.write_all(b"N").await?;
@@ -93,11 +106,36 @@ where
     Err(Ended::Said("encryption was requested too often".to_owned()))
 }
 
-/// Reads a message without a tag.
-async fn first<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut Stream<S>) -> Result<Vec<u8>, Ended> {
+/// Encrypts a stream whose client has begun with TLS; `begin`: the bytes that were read.
+async fn begin_with_tls<S>(stream: Stream<S>, begin: [u8; 4], tls: &TlsAcceptor) -> Result<Stream<S>, Ended>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let Stream::Plain(plain) = stream else { return Err(Ended::Length(announced(begin))) };
+    let stream = Box::pin(tls.accept(Rewound::new(plain, &begin))).await?;
+    if stream.get_ref().1.alpn_protocol() != Some(ALPN) {
+        let what = "a client that begins with TLS has to request the protocol postgresql (ALPN)";
+        return Err(Ended::Said(what.to_owned()));
+    }
+    Ok(Stream::Tls(Box::new(stream)))
+}
+
+async fn read_length<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut Stream<S>) -> Result<[u8; 4], Ended> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
-    let announced = i64::from(i32::from_be_bytes(length));
+    Ok(length)
+}
+
+fn announced(length: [u8; 4]) -> i64 {
+    i64::from(i32::from_be_bytes(length))
+}
+
+/// Reads a message without a tag.
+async fn first<S>(stream: &mut Stream<S>, length: [u8; 4]) -> Result<Vec<u8>, Ended>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let announced = announced(length);
     let body = usize::try_from(announced - 4).ok().filter(|body| (4..STARTUP_BYTES_MAX).contains(body));
     let mut bytes = vec![0; body.ok_or(Ended::Length(announced))?];
     stream.read_exact(&mut bytes).await?;

@@ -20,7 +20,7 @@ use ropewalk::Seq;
 use ropewalk::hooks::idempotency::StoredResult;
 use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::Canceller;
-use ropewalk_wire::{Bounds, Service, Stop, TransactionLimits, WireError, blocking, committed};
+use ropewalk_wire::{Bounds, Service, Stop, TransactionLimits, WireError, committed, run_unpinned};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use crate::failure::{Cause, Failure};
@@ -233,7 +233,7 @@ impl OpenTransactions {
         }
         // Taken out after the last wait, so that a client that disconnects before does not end the transaction.
         let mut state = held.take().ok_or(Cause::UnknownTransaction)?;
-        let ran = blocking(|| {
+        let ran = run_unpinned(|| {
             bounds.run(|| {
                 let results = apply(&self.0.service, caller, &mut state, operations, bounds, encode)?;
                 self.note_bytes(id, caller, state.running.write_bytes()?)?;

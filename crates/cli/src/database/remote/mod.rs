@@ -21,8 +21,8 @@ use serde_json::value::RawValue;
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
 use self::shape::{
-    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupAnswer, GroupBody, GroupsAnswer,
-    Head, ParkedAnswer, ParkedEvent, PositionsBody, QueryBody, ReadBody, SettledAnswer, StoresAnswer,
+    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupAnswer, GroupBody, Head,
+    ListAnswer, ParkedAnswer, ParkedEvent, PositionsBody, QueryBody, ReadBody, SettledAnswer, StoreShape,
     TrackingAnswer,
 };
 pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
@@ -104,9 +104,20 @@ impl Remote {
         Ok(self.client.ask::<TrackingAnswer>(Method::GET, &path, NOTHING)?.position)
     }
 
+    /// All entries of a list that comes page by page. `path` has a query string.
+    fn list<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>> {
+        let (mut all, mut page) = (Vec::new(), path.to_owned());
+        loop {
+            let answer: ListAnswer<T> = self.client.ask(Method::GET, &page, NOTHING)?;
+            all.extend(answer.entries);
+            let Some(next) = answer.next else { return Ok(all) };
+            page = format!("{path}&after={}", encode(&next));
+        }
+    }
+
     pub(crate) fn stores(&self) -> Result<Vec<ListedStore>> {
-        let answer: StoresAnswer = self.client.ask(Method::GET, "/v1/stores", NOTHING)?;
-        let listed = answer.stores.into_iter().map(|store| {
+        let stores: Vec<StoreShape> = self.list("/v1/stores?limit=1000")?;
+        let listed = stores.into_iter().map(|store| {
             let newest = self.last(&store.name, &Query::all())?.map(|event| event.time_micros);
             Ok(ListedStore { name: store.name, events: store.events, newest })
         });
@@ -114,8 +125,8 @@ impl Remote {
     }
 
     pub(crate) fn groups(&self, store: &str) -> Result<Vec<ListedGroup>> {
-        let answer: GroupsAnswer = self.client.ask(Method::GET, &read_path(store, "groups"), NOTHING)?;
-        let listed = answer.groups.into_iter().map(|group| {
+        let groups: Vec<GroupAnswer> = self.list(&read_path(store, "groups"))?;
+        let listed = groups.into_iter().map(|group| {
             let GroupAnswer { name, cursor, waiting, pending, parked } = group;
             ListedGroup { name, cursor, waiting, pending, parked }
         });

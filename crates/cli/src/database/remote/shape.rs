@@ -91,9 +91,13 @@ pub(super) struct GroupAnswer {
     pub(super) parked: u64,
 }
 
+/// A page of a list that is sorted by name.
 #[derive(Deserialize)]
-pub(super) struct GroupsAnswer {
-    pub(super) groups: Vec<GroupAnswer>,
+pub(super) struct ListAnswer<T> {
+    #[serde(alias = "groups", alias = "stores")]
+    pub(super) entries: Vec<T>,
+    /// The next page begins after this name.
+    pub(super) next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -281,11 +285,6 @@ pub(super) struct Head {
 #[derive(Deserialize)]
 pub(super) struct TrackingAnswer {
     pub(super) position: Option<u64>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct StoresAnswer {
-    pub(super) stores: Vec<StoreShape>,
 }
 
 #[derive(Deserialize)]

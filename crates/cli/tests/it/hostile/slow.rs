@@ -17,6 +17,10 @@ const EVENTS: u64 = 384;
 const SLOW: usize = 40;
 /// Complete responses for all of them would be 2 GiB.
 const GROWTH_MIB: u64 = 320;
+/// Feeds of changes, which took 22 MiB each when they were not read, and the memory limit for all of them.
+const FEEDS: usize = 100;
+const FED_EVENTS: u64 = 160;
+const FEEDS_MIB: u64 = 200;
 /// Silent connections per port, and the memory limit for all of them. They took 7 MiB when the futures of MongoDB
 /// and PostgreSQL connections had bytes for several copies of themselves.
 const SILENT: usize = 200;
@@ -77,6 +81,30 @@ fn slow_readers_use_no_memory_and_block_no_others() {
         }
     }
     drop((over_http, over_grpc, followed, follower, grpc));
+    ends_clean(&place, server);
+}
+
+#[test]
+fn m8_change_feeds_that_are_not_read_take_little_memory() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let mut grpc = Grpc::connect(server.address("grpc"));
+    // One commit each: a reader has to hold one commit.
+    for _ in 0..FED_EVENTS {
+        append(&mut grpc, vec![event(EVENT_BYTES)]);
+    }
+    let before = resident_mib(&place);
+    let mut feeds = Vec::new();
+    for _ in 0..FEEDS {
+        let mut stream = TcpStream::connect(server.address("http")).unwrap();
+        stream.write_all(b"GET /v1/changes?from=1&follow=true HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 256]).unwrap();
+        feeds.push(stream);
+    }
+    assert_eq!(append(&mut grpc, vec![event(1)]), FED_EVENTS + 1);
+    let grown = resident_mib(&place).saturating_sub(before);
+    assert!(grown < FEEDS_MIB, "{grown} MiB for {FEEDS} feeds");
+    drop((feeds, grpc));
     ends_clean(&place, server);
 }
 

@@ -47,11 +47,34 @@ fn a_group_is_found_by_its_glob() {
     {
         db.coll(name).insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
     }
-    let group = |glob: &str| db.documents.collections_matching("app", glob).unwrap();
+    let page = |glob, after, max| db.documents.collections_after("app", glob, after, max).unwrap();
+    let group = |glob| page(Some(glob), None, usize::MAX);
     assert_eq!(group("users/*/posts"), ["users/1/posts", "users/2/posts"]);
     assert_eq!(group("**/posts"), ["users/1/posts", "users/2/posts"]);
     assert_eq!(group("users/2/**"), ["users/2/likes", "users/2/posts", "users/2/posts/9/notes"]);
     assert_eq!(group("*"), ["posts", "users"]);
+    assert_eq!(page(None, None, 2), ["posts", "users"]);
+    assert_eq!(page(None, Some("users"), 2), ["users/1/posts", "users/2/likes"]);
+    assert_eq!(page(Some("users/*/posts"), Some("users/1/posts"), 2), ["users/2/posts"]);
+    assert_eq!(page(Some("users/2/*"), Some("a"), 1), ["users/2/likes"]);
+    assert!(page(Some("posts"), Some("posts"), 9).is_empty() && page(None, None, 0).is_empty());
+}
+
+#[test]
+fn databases_after_a_name_are_the_first_of_those_that_are_wanted() {
+    let db = Db::new();
+    for name in ["d", "b", "a", "c", "bb"] {
+        for collection in ["x", "y"] {
+            let collection = db.documents.collection(name, collection).unwrap();
+            collection.insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+        }
+    }
+    let page = |after, max| db.documents.databases_after(after, max, |name| name != "c").unwrap();
+    assert_eq!(page(None, 9), ["a", "b", "bb", "d"]);
+    assert_eq!(page(None, 2), ["a", "b"]);
+    assert_eq!(page(Some("b"), 2), ["bb", "d"]);
+    assert_eq!(page(Some("ba"), 1), ["bb"]);
+    assert!(page(Some("d"), 9).is_empty());
 }
 
 #[test]

@@ -375,7 +375,7 @@ fn check_upkeep(engine: &Engine, places: Places) {
         assert!(steps < FLUSHES_MAX, "background work does not come to an end");
     }
     engine.compact().unwrap();
-    assert_eq!(engine.room(), WriteCapacity::Free, "memory is empty: {:?}", engine.stats());
+    assert_eq!(engine.write_capacity(), WriteCapacity::Free, "memory is empty: {:?}", engine.stats());
     let rows = listing(engine.snapshot().read(), places.large).unwrap();
     let bytes: usize = rows.iter().map(|(key, value)| key.len() + value).sum();
     let files: u64 = engine

@@ -458,8 +458,8 @@ impl InFlightCommit for PendingCommit {
         self.handle.can_lead()
     }
 
-    fn drive(&mut self) {
-        self.handle.drive();
+    fn lead(&mut self) {
+        self.handle.lead();
     }
 }
 

@@ -24,7 +24,7 @@ fn waiting<R>(work: impl FnOnce() -> R) -> R {
 /// write of the log.
 pub async fn committed<C: InFlightCommit + Unpin>(mut commit: C) -> C::Output {
     if commit.can_lead() {
-        waiting(|| commit.drive());
+        waiting(|| commit.lead());
     }
     commit.await
 }

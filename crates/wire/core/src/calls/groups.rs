@@ -9,7 +9,7 @@ use ropewalk::changes::ConsumerCheckpoints;
 use ropewalk::groups::{ConsumerGroup, ConsumerGroups, Lease};
 use ropewalk_auth::{Caller, Right};
 
-use crate::calls::blocking::blocking;
+use crate::calls::blocking::run_unpinned;
 use crate::calls::{AskedStore, Service};
 use crate::error::WireError;
 
@@ -68,8 +68,8 @@ impl Service {
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; the error of `work`.
     pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, WireError> {
-        self.room().await?;
-        Ok(blocking(work)?)
+        self.wait_for_write_capacity().await?;
+        Ok(run_unpinned(work)?)
     }
 
     /// Takes up to `max` events of a group, waiting up to `wait` for the first, without a thread.

@@ -21,7 +21,7 @@ use ropewalk_auth::{Access, Caller, Needs, Right};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calls::backups::Turn;
-use crate::calls::blocking::{blocking, committed};
+use crate::calls::blocking::{committed, run_unpinned};
 use crate::calls::reading::{INLINE, Reading, off_thread};
 use crate::cluster::{Cluster, gauges};
 use crate::error::{Code, WRITES_NOTHING, WireError};
@@ -30,6 +30,7 @@ use crate::live::hub::Hub;
 use crate::metrics::Metrics;
 use crate::request::limits::{Limits, ServiceSettings};
 use crate::request::memory::RequestMemory;
+use crate::request::page::Page;
 use crate::request::stop::Stop;
 
 /// An event store that a request reads.
@@ -96,9 +97,9 @@ const INLINE_TERMS_MAX: usize = 500;
 /// millisecond.
 const INLINE_POSITIONS_MAX: u64 = 200_000;
 /// How long an append waits for a flush before it fails with a suggested pause.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+const CAPACITY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Interval of its checks.
-const ROOM_LOOK: Duration = Duration::from_millis(10);
+const CAPACITY_POLL: Duration = Duration::from_millis(10);
 
 /// Permit of an unfinished append.
 pub struct InFlight<'a> {
@@ -245,7 +246,7 @@ impl Service {
     /// [`Code::NotLeader`]: the leader can prove it; [`Code::Timeout`].
     pub async fn read_barrier(&self) -> Result<(), WireError> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
-        blocking(|| cluster.barrier(self.0.limits.request_time))
+        run_unpinned(|| cluster.barrier(self.0.limits.request_time))
     }
 
     /// The error of a write on a node that follows.
@@ -344,7 +345,7 @@ impl Service {
             return Err(WireError::too_large("bytes in one append", bytes, limits.request_bytes));
         }
         let _in_flight = self.enter_append(bytes)?;
-        self.room().await?;
+        self.wait_for_write_capacity().await?;
         let store = self.0.db.events(store)?;
         let pending = if self.may_be_long(&store, &options.conditions)? {
             off_thread(&self.0.long_reads, || store.try_submit(events, options)).await?
@@ -388,7 +389,7 @@ impl Service {
             return Err(WireError::stopping());
         }
         let in_flight = self.enter_append(bytes)?;
-        self.room().await?;
+        self.wait_for_write_capacity().await?;
         Ok(in_flight)
     }
 
@@ -452,10 +453,10 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] when it stays spent.
-    pub async fn room(&self) -> Result<(), WireError> {
-        let until = Instant::now() + ROOM_WAIT_MAX;
+    pub async fn wait_for_write_capacity(&self) -> Result<(), WireError> {
+        let until = Instant::now() + CAPACITY_WAIT_MAX;
         loop {
-            match self.0.db.room() {
+            match self.0.db.write_capacity() {
                 WriteCapacity::Free => return Ok(()),
                 WriteCapacity::Tight(pause) => {
                     tokio::time::sleep(pause).await;
@@ -463,10 +464,10 @@ impl Service {
                 }
                 WriteCapacity::Spent if Instant::now() >= until => {
                     return Err(WireError::exhausted(format!(
-                        "the memory budget is still spent after {ROOM_WAIT_MAX:?}: flushing does not keep up"
+                        "the memory budget is still spent after {CAPACITY_WAIT_MAX:?}: flushing does not keep up"
                     )));
                 }
-                WriteCapacity::Spent => tokio::time::sleep(ROOM_LOOK).await,
+                WriteCapacity::Spent => tokio::time::sleep(CAPACITY_POLL).await,
             }
         }
     }
@@ -603,18 +604,23 @@ impl Service {
         ))
     }
 
-    /// The stores that the caller may read, by name.
+    /// A page of the stores that the caller may read, by name, and the name after which the next page begins.
     ///
     /// # Errors
     /// Corruption.
-    pub fn stores(&self, caller: &Caller) -> Result<Vec<StoreInfo>, WireError> {
-        let names = self.0.db.event_stores();
-        let mut stores = Vec::new();
-        for name in names.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+    pub fn stores(
+        &self,
+        caller: &Caller,
+        page: &Page,
+    ) -> Result<(Vec<StoreInfo>, Option<String>), WireError> {
+        let may_read = |name: &str| caller.may(Right::Read, Some(name));
+        let names = self.0.db.event_stores_after(page.after(), page.sought(), may_read);
+        let (names, next) = page.cut(names, String::as_str);
+        let info = |name: String| -> Result<StoreInfo, WireError> {
             let head = self.0.db.events(&name)?.head()?;
-            stores.push(StoreInfo { name, head });
-        }
-        Ok(stores)
+            Ok(StoreInfo { name, head })
+        };
+        Ok((names.into_iter().map(info).collect::<Result<_, _>>()?, next))
     }
 
     /// Creates an empty store; false when it exists.

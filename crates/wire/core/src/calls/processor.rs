@@ -38,7 +38,7 @@ thread_local! {
     static HOME: Cell<Option<PinnedCpu>> = const { Cell::new(None) };
 }
 
-/// Pins this thread to a processor. Work in [`crate::blocking`] may run on all of `others`, as may threads
+/// Pins this thread to a processor. Work in [`crate::run_unpinned`] may run on all of `others`, as may threads
 /// that are started there.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(here(), [last]);
             assert_eq!(roaming(|| std::thread::spawn(here).join().unwrap()), all.numbers());
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            assert_eq!(runtime.block_on(async { crate::blocking(here) }), all.numbers());
+            assert_eq!(runtime.block_on(async { crate::run_unpinned(here) }), all.numbers());
             assert!(std::panic::catch_unwind(|| roaming(|| panic!("in the middle"))).is_err());
             here()
         });

@@ -14,7 +14,7 @@ use ropewalk::Position;
 use ropewalk::events::{EventReader, SequencedEventRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::calls::blocking::blocking;
+use crate::calls::blocking::run_unpinned;
 use crate::error::WireError;
 use crate::metrics::Metrics;
 
@@ -29,7 +29,7 @@ const EVENTS_PER_LOOK: usize = 16;
 pub(crate) async fn off_thread<R>(turns: &Semaphore, work: impl FnOnce() -> R) -> R {
     // The semaphore is never closed; if it were, running without a permit would still be correct.
     let _turn = turns.acquire().await.ok();
-    blocking(work)
+    run_unpinned(work)
 }
 
 /// An open read. See [`crate::Service::read`].

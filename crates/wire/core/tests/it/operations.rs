@@ -2,7 +2,7 @@
 
 use ropewalk::events::{QueryItem, ReadOptions};
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
-use ropewalk_wire::{Code, Conflict};
+use ropewalk_wire::{Code, Conflict, Page};
 
 use crate::{append, event, everybody, service};
 
@@ -70,13 +70,18 @@ async fn stores_are_created_listed_and_reported_missing() {
     assert!(!service.create_store(&everybody, "orders").await.unwrap());
     assert_eq!(service.head(&everybody, "orders").await.unwrap(), None);
     append(&service, &[event("A", &[])]).await;
-    let listed = service.stores(&everybody).unwrap();
+    let page = |after: Option<&str>, limit| Page::new(after.map(str::to_owned), limit).unwrap();
+    let (listed, next) = service.stores(&everybody, &page(None, None)).unwrap();
     let listed: Vec<_> = listed.iter().map(|s| (s.name.as_str(), s.head)).collect();
-    assert_eq!(listed, [("default", Some(Position(1))), ("orders", None)]);
+    assert_eq!((listed, next), (vec![("default", Some(Position(1))), ("orders", None)], None));
+    let (first, next) = service.stores(&everybody, &page(None, Some(1))).unwrap();
+    assert_eq!((first[0].name.as_str(), next.as_deref()), ("default", Some("default")));
+    let (second, next) = service.stores(&everybody, &page(next.as_deref(), Some(1))).unwrap();
+    assert_eq!((second[0].name.as_str(), next), ("orders", None));
     service.delete_store(&everybody, "orders").await.unwrap();
     let missing = service.delete_store(&everybody, "orders").await.unwrap_err();
     assert_eq!(missing.code, Code::NotFound);
-    assert_eq!(service.stores(&everybody).unwrap().len(), 1);
+    assert_eq!(service.stores(&everybody, &page(None, None)).unwrap().0.len(), 1);
     let refused = service.create_store(&everybody, "a\nb").await.unwrap_err();
     assert_eq!(refused.code, Code::InvalidArgument);
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use ropewalk_auth::Caller;
 use ropewalk_transactions::{Failure, OpenTransactions, TransactionId};
-use ropewalk_wire::{Bounds, Code, Service, WireError, blocking};
+use ropewalk_wire::{Bounds, Code, Service, WireError, run_unpinned};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
@@ -166,7 +166,7 @@ impl Transactions {
 
 /// Runs work, without blocking other tasks if it takes long.
 fn blocking_if<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
-    if is_long { blocking(work) } else { work() }
+    if is_long { run_unpinned(work) } else { work() }
 }
 
 #[tonic::async_trait]

@@ -208,10 +208,20 @@ async fn stores_are_made_listed_and_deleted() {
     assert!(create("a").await.unwrap() && !create("a").await.unwrap());
     assert_eq!(failure(&create("").await.unwrap_err()).1.code, "invalid_argument");
     append(&server, AppendRequest { store: "b".to_owned(), ..plain(&[event("A", &[])]) }).await.unwrap();
-    let list =
-        async || within(server.events().list_stores(ListStoresRequest {})).await.unwrap().into_inner().stores;
+    let page = async |after: Option<&str>, limit| {
+        let request = ListStoresRequest { after: after.map(str::to_owned), limit };
+        within(server.events().list_stores(request)).await.map(tonic::Response::into_inner)
+    };
+    let list = async || page(None, None).await.unwrap().stores;
     let info = |name: &str, head| StoreInfo { name: name.to_owned(), head };
     assert_eq!(list().await, [info("a", 0), info("b", 1), info("default", 0)]);
+    let first = page(None, Some(2)).await.unwrap();
+    assert_eq!((first.stores.len(), first.next.as_deref()), (2, Some("b")));
+    let second = page(first.next.as_deref(), Some(2)).await.unwrap();
+    assert_eq!((second.stores, second.next), (vec![info("default", 0)], None));
+    for (after, limit) in [(Some(""), None), (Some("a\0"), None), (None, Some(0))] {
+        assert_eq!(failure(&page(after, limit).await.unwrap_err()).1.code, "invalid_argument");
+    }
     let delete = async |name: &str| {
         within(server.events().delete_store(DeleteStoreRequest { store: name.to_owned() })).await
     };

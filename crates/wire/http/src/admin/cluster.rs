@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName, Method};
 use ropewalk::Seq;
 use ropewalk::cluster::Role;
 use ropewalk_auth::Needs;
-use ropewalk_wire::{Member, MemberReport, NodeAddresses, WireError, blocking};
+use ropewalk_wire::{Member, MemberReport, NodeAddresses, WireError, run_unpinned};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -149,6 +149,6 @@ async fn report(
     let addresses = NodeAddresses::parse(&given.addresses).map_err(Problem::invalid_field)?;
     let report = MemberReport { node: given.node, addresses, seq: Seq(given.seq) };
     let secret = headers.get(SECRET).and_then(|secret| secret.to_str().ok()).unwrap_or_default();
-    let seq = blocking(|| cluster.report(secret, report))?;
+    let seq = run_unpinned(|| cluster.report(secret, report))?;
     Ok(Json(ReportOut { seq: seq.0 }))
 }

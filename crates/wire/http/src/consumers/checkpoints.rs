@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
-use crate::kit::params::{MustExist, Params};
+use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndConsumer, StoreName};
 use crate::kit::problem::Problem;
 use crate::route::{Route, STORE};
@@ -56,6 +56,9 @@ impl From<ConsumerCheckpoint> for ListedOut {
 #[schema(as = Checkpoints)]
 struct CheckpointsOut {
     checkpoints: Vec<ListedOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -69,18 +72,19 @@ struct CheckpointIn {
 /// The checkpoints of a store's consumers, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/checkpoints", operation_id = "list_checkpoints", tag = "consumers",
-    params(StoreName, MustExist),
-    responses((status = 200, description = "All of them.", body = CheckpointsOut)),
+    params(StoreName, MustExist, PageParams),
+    responses((status = 200, description = "A page of them.", body = CheckpointsOut)),
 )]
 async fn list_checkpoints(
     PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
 ) -> Result<Json<CheckpointsOut>, Problem> {
-    let all = app
-        .service
-        .checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?
-        .all()
-        .map_err(WireError::from)?;
-    Ok(Json(CheckpointsOut { checkpoints: all.into_iter().map(ListedOut::from).collect() }))
+    let mut params = Params::parse(asked.as_deref())?;
+    let (asked, page) = (params.asked(&store)?, params.page()?);
+    params.finish()?;
+    let checkpoints = app.service.checkpoints(&caller, asked)?;
+    let found = checkpoints.list_after(page.after(), page.sought()).map_err(WireError::from)?;
+    let (found, next) = page.cut(found, |one| &one.name);
+    Ok(Json(CheckpointsOut { checkpoints: found.into_iter().map(ListedOut::from).collect(), next }))
 }
 
 /// Checkpoint of a consumer.

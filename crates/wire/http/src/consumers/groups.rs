@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::kit::body::{BodyProblem, JsonText, NoBody, from_json};
 use crate::kit::encode::{put_event, put_string, put_time, time};
 use crate::kit::json::{EventOut, Object, QueryIn};
-use crate::kit::params::{MustExist, Params};
+use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndGroup, StoreName};
 use crate::kit::problem::Problem;
 use crate::route::{Route, STORE};
@@ -151,6 +151,9 @@ impl GroupOut {
 #[schema(as = Groups)]
 struct GroupsOut {
     groups: Vec<GroupOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// The store of a group, which may be older than the first event of the store.
@@ -181,19 +184,22 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<App> for GroupRequest<T> 
 /// The consumer groups of a store, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/groups", operation_id = "list_groups", tag = "consumers",
-    params(StoreName, MustExist),
-    responses((status = 200, description = "All of them.", body = GroupsOut)),
+    params(StoreName, MustExist, PageParams),
+    responses((status = 200, description = "A page of them.", body = GroupsOut)),
 )]
 async fn list_groups(
     PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
 ) -> Result<Json<GroupsOut>, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let groups = app.service.groups(&caller, Right::Read, store)?;
-    let all = app.service.run_blocking_limited(|| {
-        let names = groups.names()?.into_iter();
-        names.map(|name| GroupOut::of(&groups.group(&name)?)).collect::<Result<_, Error>>()
+    let mut params = Params::parse(asked.as_deref())?;
+    let (asked, page) = (params.asked(&store)?, params.page()?);
+    params.finish()?;
+    let groups = app.service.groups(&caller, Right::Read, asked)?;
+    let found = app.service.run_blocking_limited(|| -> Result<GroupsOut, Error> {
+        let (names, next) = page.cut(groups.names_after(page.after(), page.sought())?, String::as_str);
+        let states = names.iter().map(|name| GroupOut::of(&groups.group(name)?));
+        Ok(GroupsOut { groups: states.collect::<Result<_, Error>>()?, next })
     });
-    Ok(Json(GroupsOut { groups: all.await.map_err(WireError::from)? }))
+    Ok(Json(found.await.map_err(WireError::from)?))
 }
 
 /// The state of a consumer group.

@@ -2,19 +2,22 @@
 
 use axum::Json;
 use axum::http::StatusCode;
+use axum::response::Response;
 use ropewalk::Database;
 use ropewalk_auth::{Needs, Resource, Right};
+use ropewalk_http_kit::response::json;
 use ropewalk_sql::{
     DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
     Session, SqlError, parked_at, projection_at, projections_at, state,
 };
-use ropewalk_wire::{Code, WireError, blocking};
+use ropewalk_wire::{Code, WireError, run_unpinned};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
+use crate::kit::params::Params;
 use crate::kit::path::{PathRequest, StoreAndProjection, StoreName};
 use crate::kit::problem::Problem;
 use crate::route::{Route, STORE};
@@ -258,9 +261,9 @@ async fn change(
     change: ProjectionChange,
 ) -> Result<Json<ProjectionOut>, Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
-    app.service.room().await?;
+    app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
-    blocking(|| {
+    run_unpinned(|| {
         found(db, &store, &projection)?;
         Session::new(db.clone()).alter_projection(&projection, change).map_err(refused)?;
         Ok(Json(found(db, &store, &projection)?.into()))
@@ -325,9 +328,9 @@ async fn put_projection(
 ) -> Result<(StatusCode, Json<ProjectionOut>), Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
     let asked: ProjectionIn = body.parse(|text| from_json(text)).await?;
-    app.service.room().await?;
+    app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
-    blocking(|| {
+    run_unpinned(|| {
         let known = projection_at(db, &db.snapshot(), &projection).map_err(refused)?;
         let def = asked.into_def(store.clone(), projection.clone());
         Session::new(db.clone()).create_projection(def, true).map_err(refused)?;
@@ -349,9 +352,9 @@ async fn delete_projection(
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
-    app.service.room().await?;
+    app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
-    blocking(|| {
+    run_unpinned(|| {
         found(db, &store, &projection)?;
         Session::new(db.clone()).drop_projection(&projection).map_err(refused)?;
         Ok(StatusCode::NO_CONTENT)
@@ -427,23 +430,37 @@ async fn skip_projection(
     change(request, ProjectionChange::Skip(asked.position)).await
 }
 
-/// The parked events of a projection, by position: the first 1,000.
+/// The parked events of a projection, by position.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/projections/{projection}/parked", operation_id = "parked_of_projection", tag = "consumers",
-    params(StoreAndProjection),
-    responses((status = 200, description = "With the statement and the error of each.", body = AllParkedOut)),
+    params(
+        StoreAndProjection,
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("limit" = Option<u64>, Query, description = "At most so many, up to 1,000. Default 1,000. A page with fewer is the last."),
+    ),
+    responses((status = 200, description = "A page of them, with the statement and the error of each.", body = AllParkedOut)),
 )]
 async fn parked_of_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, query }: PathRequest<
         StoreAndProjection,
     >,
-) -> Result<Json<AllParkedOut>, Problem> {
+) -> Result<Response, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let (after, limit) = (params.number("after")?, params.number("limit")?);
+    params.finish()?;
+    let limit =
+        limit.map_or(PARKED_MAX, |limit| usize::try_from(limit).unwrap_or(PARKED_MAX).min(PARKED_MAX));
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
     let read = || {
         let generation = found(db, &store, &projection)?.status.generation;
-        parked_at(db, &db.snapshot(), &projection, generation, PARKED_MAX).map_err(refused)
+        parked_at(db, &db.snapshot(), &projection, generation, (after, limit)).map_err(refused)
     };
     let parked = app.service.run_blocking_limited(read).await?;
-    Ok(Json(AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() }))
+    let page = AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() };
+    let out = serde_json::to_vec(&page)
+        .map_err(|error| Problem::new(Code::Internal, format!("parked events: {error}")))?;
+    let mut memory = app.service.answer_memory().connection().reservation();
+    memory.try_cover(out.len())?;
+    Ok(json(memory.hold(out)))
 }

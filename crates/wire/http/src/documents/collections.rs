@@ -19,7 +19,7 @@ use super::requests::{CollectionIn, IndexIn, fields};
 use super::{DocumentContext, InDatabase, Place, refused};
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
-use crate::kit::params::Params;
+use crate::kit::params::{PageParams, Params};
 use crate::kit::problem::{Problem, ProblemBody};
 use crate::route::{DATABASE, Route};
 
@@ -82,6 +82,9 @@ impl InDatabase for IndexName {
 struct DatabasesOut {
     #[schema(example = json!(["shop"]))]
     databases: Vec<String>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -111,6 +114,9 @@ struct QuotaIn {
 #[schema(as = Collections)]
 struct CollectionsOut {
     collections: Vec<CollectionListed>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -155,15 +161,20 @@ struct IndexesOut {
 /// The databases that the caller may read, by name.
 #[utoipa::path(
     get, path = "/v1/databases", operation_id = "list_databases", tag = "documents",
-    responses((status = 200, description = "Those that have a collection.", body = DatabasesOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of those that have a collection.", body = DatabasesOut)),
 )]
 async fn databases(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<DatabasesOut>, Problem> {
-    let names = app.service.database().documents().databases().map_err(refused)?;
-    let databases = names.into_iter().filter(|name| caller.may(Right::Read, Some(name))).collect();
-    Ok(Json(DatabasesOut { databases }))
+    let page = Params::only_page(query.as_deref())?;
+    let may_read = |name: &str| caller.may(Right::Read, Some(name));
+    let documents = app.service.database().documents();
+    let found = documents.databases_after(page.after(), page.sought(), may_read).map_err(refused)?;
+    let (databases, next) = page.cut(found, String::as_str);
+    Ok(Json(DatabasesOut { databases, next }))
 }
 
 fn no_database(name: &str) -> Problem {
@@ -233,9 +244,10 @@ async fn drop_database(
     get, path = "/v1/databases/{database}/collections", operation_id = "list_collections", tag = "documents",
     params(
         DatabaseName,
+        PageParams,
         ("glob" = Option<String>, Query, description = "Only those whose names match: `*` and `?` stop at slashes, `**` does not. `users/*/posts` is the posts of every user."),
     ),
-    responses((status = 200, description = "All of them; none if there is no such database.", body = CollectionsOut)),
+    responses((status = 200, description = "A page of them; none if there is no such database.", body = CollectionsOut)),
 )]
 async fn collections(
     Place { context, .. }: Place<DatabaseName>,
@@ -243,19 +255,21 @@ async fn collections(
 ) -> Result<Json<CollectionsOut>, Problem> {
     context.named()?;
     let mut params = Params::parse(query.as_deref())?;
-    let glob = params.one("glob")?;
+    let (glob, page) = (params.one("glob")?, params.page()?);
     params.finish()?;
     let _permit = context.reading()?;
-    let look = || {
+    let look = || -> Result<CollectionsOut, Problem> {
         let listed = |name: String| {
             let collection = context.collection(&name)?;
             let count = context.count(&collection).map_err(refused)?;
             let (documents, bytes) = (count.map(|count| count.documents), count.map(|count| count.bytes));
-            Ok(CollectionListed { name, documents, bytes })
+            Ok::<_, Problem>(CollectionListed { name, documents, bytes })
         };
-        context.collections(glob.as_deref())?.into_iter().map(listed).collect::<Result<Vec<_>, Problem>>()
+        let names = context.collections_after(glob.as_deref(), page.after(), page.sought())?;
+        let (names, next) = page.cut(names, String::as_str);
+        Ok(CollectionsOut { collections: names.into_iter().map(listed).collect::<Result<_, _>>()?, next })
     };
-    Ok(Json(CollectionsOut { collections: context.run_blocking_limited(look).await? }))
+    Ok(Json(context.run_blocking_limited(look).await?))
 }
 
 fn optional(doc: Option<&DocBuf>) -> Value<'_> {

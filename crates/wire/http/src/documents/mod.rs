@@ -186,16 +186,33 @@ impl DocumentContext {
 
     /// Names of the collections, or of those that match a glob, without those that rebuilds of projections fill.
     fn collections(&self, glob: Option<&str>) -> Result<Vec<String>, Problem> {
+        self.collections_after(glob, None, usize::MAX)
+    }
+
+    /// The first `max` of these names that come after `after`.
+    fn collections_after(
+        &self,
+        glob: Option<&str>,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<String>, Problem> {
         let db = self.service.database();
         let before = db.snapshot();
-        let names = match glob {
-            Some(glob) => db.documents().collections_matching(&self.database, glob),
-            None => db.documents().collections(&self.database),
-        };
-        let mut names = names.map_err(refused)?;
-        let hidden = hide_rebuilds(db, &before, &mut names, Some(&self.database));
-        hidden.map_err(|error| Problem::new(code_of(&error), error.message))?;
-        Ok(names)
+        let (mut found, mut after) = (Vec::new(), after.map(str::to_owned));
+        while found.len() < max {
+            let sought = max - found.len();
+            let names = db.documents().collections_after(&self.database, glob, after.as_deref(), sought);
+            let mut names = names.map_err(refused)?;
+            let is_end = names.len() < sought;
+            after = names.last().cloned();
+            let hidden = hide_rebuilds(db, &before, &mut names, Some(&self.database));
+            hidden.map_err(|error| Problem::new(code_of(&error), error.message))?;
+            found.append(&mut names);
+            if is_end {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// Size of a collection; `None` when access rules may hide documents of it from the caller.

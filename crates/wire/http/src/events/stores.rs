@@ -1,7 +1,7 @@
 //! Stores: list, create, get, delete; their tracking positions; statistics of the engine.
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::engine::EngineStats;
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::kit::body::NoBody;
 use crate::kit::json::TrackingOut;
-use crate::kit::params::{MustExist, Params};
+use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndSource, StoreName};
 use crate::kit::problem::Problem;
 use crate::route::{Route, STORE};
@@ -60,19 +60,25 @@ impl StoreOut {
 #[schema(as = Stores)]
 struct StoresOut {
     stores: Vec<StoreOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// The stores that the caller may read, by name.
 #[utoipa::path(
     get, path = "/v1/stores", operation_id = "list_stores", tag = "stores",
-    responses((status = 200, description = "All of them.", body = StoresOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them.", body = StoresOut)),
 )]
 async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<StoresOut>, Problem> {
-    let stores = app.service.stores(&caller)?;
-    Ok(Json(StoresOut { stores: stores.into_iter().map(StoreOut::from).collect() }))
+    let page = Params::only_page(query.as_deref())?;
+    let (stores, next) = app.service.stores(&caller, &page)?;
+    Ok(Json(StoresOut { stores: stores.into_iter().map(StoreOut::from).collect(), next }))
 }
 
 /// Creates an empty store; does nothing when it exists. (The first append creates its store, too.)

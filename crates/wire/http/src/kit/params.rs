@@ -2,7 +2,7 @@
 //! rejected by name.
 
 use ropewalk_http_kit::params::{NotDecoded, pairs};
-use ropewalk_wire::AskedStore;
+use ropewalk_wire::{AskedStore, Page};
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
@@ -16,6 +16,19 @@ use crate::kit::problem::Problem;
 pub(crate) struct MustExist {
     /// A store that does not exist is refused with 404. Without it, it reads as empty.
     must_exist: Option<bool>,
+}
+
+/// The parameters that [`Params::page`] reads. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+pub(crate) struct PageParams {
+    /// Only entries whose names come after this one: `next` of the page before.
+    #[param(min_length = 1, max_length = 255)]
+    after: Option<String>,
+    /// At most so many entries, up to 1,000. Default 1,000.
+    #[param(minimum = 1)]
+    limit: Option<u64>,
 }
 
 /// Parameters that are one item of a query. Only described here.
@@ -97,6 +110,20 @@ impl Params {
         Ok(asked)
     }
 
+    /// `after` and `limit`: a page of a list that is sorted by name.
+    pub(crate) fn page(&mut self) -> Result<Page, Problem> {
+        let (after, limit) = (self.one("after")?, self.number("limit")?);
+        Page::new(after, limit).map_err(|error| Problem::invalid_parameter(error.message))
+    }
+
+    /// As [`Params::page`], for a request without other parameters.
+    pub(crate) fn only_page(query: Option<&str>) -> Result<Page, Problem> {
+        let mut params = Self::parse(query)?;
+        let page = params.page()?;
+        params.finish()?;
+        Ok(page)
+    }
+
     /// A value that is itself a JSON object.
     pub(crate) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.one(name)? else { return Ok(None) };
@@ -135,5 +162,10 @@ mod tests {
         assert!(Params::parse(Some("n=-1")).unwrap().number("n").is_err());
         assert!(Params::parse(Some("n=1&n=1")).unwrap().number("n").is_err());
         assert!(Params::parse(Some("b=yes")).unwrap().flag("b").is_err());
+        let page = Params::parse(Some("after=a%2Fb&limit=2")).unwrap().page().unwrap();
+        assert_eq!((page.after(), page.sought()), (Some("a/b"), 3));
+        for invalid in ["after=", "after=a%00", "limit=0", "limit=-1", "limit=", "after=a&after=b"] {
+            assert!(Params::parse(Some(invalid)).unwrap().page().is_err(), "{invalid}");
+        }
     }
 }

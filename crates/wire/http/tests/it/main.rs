@@ -21,6 +21,7 @@ mod in_cluster;
 mod manual;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;
+mod pages;
 mod projections;
 mod reads;
 mod rights;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk_auth::Caller;
-use ropewalk_wire::{Code as WireCode, blocking};
+use ropewalk_wire::{Code as WireCode, run_unpinned};
 
 use crate::auth::users;
 use crate::call::client::{Client, Line};
@@ -228,7 +228,7 @@ async fn executed(call: &mut Call<'_>, command: &'static Command) -> Outcome<Wri
         Run::Read(run) | Run::Write(run) => {
             // Never closed; if it were, running without a permit would still be correct.
             let _permit = shared.writes.acquire().await.ok();
-            blocking(|| in_budget(call, run))
+            run_unpinned(|| in_budget(call, run))
         }
         Run::Change(prepare) => {
             let change = in_budget(call, prepare)?;
@@ -254,7 +254,7 @@ async fn on_reserved(call: &mut Call<'_>, command: &str) -> Outcome<Writer> {
         if command == "find" { collections::find } else { collections::list };
     // Never closed; if it were, running without a permit would still be correct.
     let _permit = call.shared.writes.acquire().await.ok();
-    blocking(|| in_budget(call, run))
+    run_unpinned(|| in_budget(call, run))
 }
 
 /// Runs a part of a command within its budget.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ropewalk::Seq;
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
 use ropewalk::documents::{ResumeToken, Target, Watch};
-use ropewalk_wire::blocking;
+use ropewalk_wire::run_unpinned;
 
 use crate::call::Call;
 use crate::crud::read::{FIRST_BATCH, first_batch, put_cursor, take};
@@ -155,7 +155,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         (Ok(()), Source::Changes(_) | Source::Tail(_, true)) => {
             awaited(call, &mut cursor, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await
         }
-        (Ok(()), source) => blocking(|| call.budget().run(|| take(call, source, size))),
+        (Ok(()), source) => run_unpinned(|| call.budget().run(|| take(call, source, size))),
     };
     // A right may have been withdrawn between the check and the batch; that ends the cursor.
     let taken = taken.and_then(|taken| {
@@ -225,7 +225,7 @@ async fn awaited(
         let seq = database.seq();
         call.look_at_caller()?;
         cursor.guard.check(call.reader())?;
-        let (batch, more) = blocking(|| take(call, &mut cursor.source, size))?;
+        let (batch, more) = run_unpinned(|| take(call, &mut cursor.source, size))?;
         if !batch.is_empty() || !more || Instant::now() >= until {
             return Ok((batch, more));
         }

@@ -1,7 +1,9 @@
 //! Databases, collections and indexes: created, listed, changed, dropped.
 
 use ropewalk::documents::lang::key::IndexField;
-use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
+use ropewalk::documents::lang::{
+    self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Filter, LangError, Options, Value, Writer,
+};
 use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
@@ -10,7 +12,7 @@ use ropewalk_sql::hide_rebuilds;
 use ropewalk_transactions::told;
 
 use crate::call::{Call, RESERVED};
-use crate::crud::read::{FIRST_BATCH, first_batch};
+use crate::crud::read::{FIRST_BATCH, Ready, first_batch};
 use crate::crud::rules::{may_count, rules_bind};
 use crate::crud::write::int;
 use crate::protocol::args::Args;
@@ -18,6 +20,8 @@ use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
 
+/// Collections whose names are in memory at a time while they are listed.
+const NAMES_AT_ONCE: usize = 100;
 const CREATE_FIELDS: &[&str] = &[
     "create",
     "validator",
@@ -479,17 +483,17 @@ fn put_index(index: Option<&Index>) -> DocBuf {
 }
 
 /// Returns a list as a cursor. `needs`: the right to read its further batches.
-pub(crate) fn listed(call: &Call<'_>, needs: Needs, namespace: String, list: Vec<DocBuf>) -> Outcome<Writer> {
+pub(crate) fn listed(call: &Call<'_>, needs: Needs, namespace: String, list: Ready) -> Outcome<Writer> {
     let size = match call.args.document("cursor")? {
         Some(cursor) => Args::statement("cursor", cursor, &["batchSize"])?.count("batchSize")?,
         None => None,
     };
-    let bytes = list.iter().map(|document| document.bytes().len()).sum();
+    let (documents, bytes) = list.done();
     first_batch(
         call,
         Guard::new(call.reader(), needs, Vec::new())?,
         namespace,
-        Source::Ready(list.into(), bytes),
+        Source::Ready(documents, bytes),
         size.unwrap_or(FIRST_BATCH.max(1000)),
         false,
         call.seq(),
@@ -503,7 +507,10 @@ pub(crate) fn list_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
     let collection = call.collection()?;
     let definition = existing(&collection)?;
     let ready = definition.indexes().iter().filter(|index| index.is_ready());
-    let list = std::iter::once(put_index(None)).chain(ready.map(|index| put_index(Some(index)))).collect();
+    let mut list = Ready::default();
+    for index in std::iter::once(None).chain(ready.map(Some)) {
+        list.push(put_index(index))?;
+    }
     listed(call, Needs::Database, namespace(&collection), list)
 }
 
@@ -523,18 +530,24 @@ pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
     let db = call.shared.service.database();
     let before = db.snapshot();
-    let mut names = call.documents().collections(call.database)?;
-    hide_rebuilds(db, &before, &mut names, Some(call.database)).map_err(|error| {
-        Failure::new(Code::InternalError, told(&error, db.engine().dir()).message.clone())
-    })?;
-    let mut list = Vec::new();
-    for name in names {
-        let collection = call.documents().collection(call.database, &name)?;
-        let Some(definition) = collection.definition()? else { continue };
-        let whole = put_collection(&definition, false);
-        if filter.matches(whole.doc())? {
-            list.push(if name_only { put_collection(&definition, true) } else { whole });
+    let (mut list, mut after) = (Ready::default(), None::<String>);
+    loop {
+        let names = call.documents().collections_after(call.database, None, after.as_deref(), NAMES_AT_ONCE);
+        let mut names = names?;
+        let Some(last) = names.last().cloned() else { break };
+        hide_rebuilds(db, &before, &mut names, Some(call.database)).map_err(|error| {
+            Failure::new(Code::InternalError, told(&error, db.engine().dir()).message.clone())
+        })?;
+        for name in names {
+            call.may_go_on()?;
+            let collection = call.documents().collection(call.database, &name)?;
+            let Some(definition) = collection.definition()? else { continue };
+            let whole = put_collection(&definition, false);
+            if filter.matches(whole.doc())? {
+                list.push(if name_only { put_collection(&definition, true) } else { whole })?;
+            }
         }
+        after = Some(last);
     }
     listed(call, Needs::Database, format!("{}.$cmd.listCollections", call.database), list)
 }
@@ -586,9 +599,10 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
         _ => Filter::all(),
     };
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
-    let (mut total, mut out) = (0, Writer::new());
+    let (mut total, mut out, mut reply_bytes) = (0, Writer::new(), 0);
     out.open_array("databases");
     for name in names {
+        call.may_go_on()?;
         let bytes = match name_only {
             true => 0,
             // Documents that rules may hide do not count.
@@ -603,6 +617,13 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         let database = database.finish();
         if filter.matches(database.doc())? {
+            // Each element has its index as its name.
+            reply_bytes += database.bytes().len() + 16;
+            if reply_bytes > DOCUMENT_BYTES_MAX {
+                let message =
+                    format!("the list of databases exceeds {DOCUMENT_BYTES_MAX} bytes; use a filter");
+                return Err(LangError::new(lang::Code::BSONObjectTooLarge, message).into());
+            }
             total += bytes;
             out.put("", Value::Document(database.doc()));
         }

@@ -14,7 +14,7 @@ use ropewalk::documents::{
     Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, RetryKey, UpdateSpec,
 };
 use ropewalk_auth::Right;
-use ropewalk_wire::{blocking, committed};
+use ropewalk_wire::{committed, run_unpinned};
 
 use crate::call::Call;
 use crate::protocol::args::Args;
@@ -216,7 +216,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
         return Ok(written(&answer));
     }
     let (retry, durability) = (call.retry(0)?, call.durability());
-    call.shared.service.room().await?;
+    call.shared.service.wait_for_write_capacity().await?;
     let mut attempt = 1;
     let look = || call.may_go_on();
     loop {
@@ -253,7 +253,7 @@ pub(crate) async fn run_blocking_limited<R>(call: &Call<'_>, long: bool, work: i
     }
     // Never closed; if it were, running without a permit would still be correct.
     let _turn = call.shared.writes.acquire().await.ok();
-    blocking(work)
+    run_unpinned(work)
 }
 
 /// `insert`

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use ropewalk::documents::RetryKey;
 use ropewalk::documents::lang::{Doc, Writer};
 use ropewalk::{Class, Durability, Error, Transaction};
-use ropewalk_wire::{blocking, committed};
+use ropewalk_wire::{committed, run_unpinned};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
@@ -39,14 +39,14 @@ pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
     let (id, number) = parts(call)?;
     let retry = RetryKey { session: id.clone(), number, statement: COMMITTED };
     let Some(session) = call.shared.sessions.find(id) else {
-        return blocking(|| committed_before(call, &retry));
+        return run_unpinned(|| committed_before(call, &retry));
     };
-    call.shared.service.room().await?;
+    call.shared.service.wait_for_write_capacity().await?;
     loop {
         let step = next_step(&session, number)?;
         match step {
             Step::Done => return Ok(Writer::new()),
-            Step::Elsewhere => return blocking(|| committed_before(call, &retry)),
+            Step::Elsewhere => return run_unpinned(|| committed_before(call, &retry)),
             Step::Wait(settled) => settled.await,
             Step::Commit(transaction, wrote, settled) => {
                 let retry = wrote.then(|| retry.clone());

@@ -238,6 +238,36 @@ async fn collections_are_created_listed_renamed_and_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn many_collections_are_listed_completely_and_large_definitions_within_memory() {
+    let mut client = with(1).await;
+    let names: Vec<String> = (0..250).map(|number| format!("c{number:03}")).collect();
+    for name in &names {
+        client.ok(doc! { "create": name }).await;
+    }
+    client.ok(doc! { "drop": "c" }).await;
+    let mut answer =
+        client.ok(doc! { "listCollections": 1, "nameOnly": true, "cursor": { "batchSize": 70 } }).await;
+    let mut listed = batch(&answer, "firstBatch");
+    while cursor_id(&answer) != 0 {
+        let more =
+            doc! { "getMore": cursor_id(&answer), "collection": "$cmd.listCollections", "batchSize": 70 };
+        answer = client.ok(more).await;
+        listed.extend(batch(&answer, "nextBatch"));
+    }
+    let listed: Vec<_> = listed.iter().map(|one| one.get_str("name").unwrap()).collect();
+    assert_eq!(listed, names);
+
+    let long = "x".repeat(10 << 20);
+    for number in 0..7 {
+        client.ok(doc! { "create": format!("large{number}"), "validator": { "a": &long } }).await;
+    }
+    assert_eq!(client.refused(doc! { "listCollections": 1 }).await.0, 10334);
+    let filter = doc! { "name": { "$lt": "d" } };
+    let few = client.ok(doc! { "listCollections": 1, "filter": filter }).await;
+    assert_eq!(batch(&few, "firstBatch").len(), 250);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn indexes_are_created_used_changed_and_dropped() {
     let mut client = with(20).await;
     let made = client.ok(doc! { "createIndexes": "c", "indexes": [

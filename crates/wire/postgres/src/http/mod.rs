@@ -32,7 +32,7 @@ use ropewalk_sql::{Outcome, Prepared, Progress, Rights, Settings, SqlError, Stat
 use ropewalk_transactions::{
     Parameter, UsedSession, code_of, parameters, put_csv, put_ndjson, put_outcome, told,
 };
-use ropewalk_wire::{Code, Reservation, Service, blocking, committed};
+use ropewalk_wire::{Code, Reservation, Service, committed, run_unpinned};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
@@ -288,7 +288,7 @@ impl<'s> Running<'s> {
             let planned = {
                 // Never closed; if it were, running without a permit would still be correct.
                 let _turn = self.shared.turns.acquire().await.ok();
-                blocking(|| self.session.next_of(&mut script, &[]))
+                run_unpinned(|| self.session.next_of(&mut script, &[]))
             };
             let Some(prepared) = planned else { break };
             let mut prepared = prepared.map_err(located)?;
@@ -340,7 +340,7 @@ impl<'s> Running<'s> {
                 self.session.submit(prepared, params)?
             } else {
                 let _turn = self.shared.turns.acquire().await.ok();
-                blocking(|| self.session.submit(prepared, params))?
+                run_unpinned(|| self.session.submit(prepared, params))?
             };
             match progress {
                 Progress::Waits(wait) => {

@@ -22,7 +22,7 @@ use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{Expr, Selector};
 use ropewalk::promql::{
-    Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, StopReason, Usage, Value,
+    Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, Share, StopReason, Usage, Value,
 };
 use ropewalk::series::{Exemplar, Labels, Matcher};
 use ropewalk_http_kit::json::put_list;
@@ -367,6 +367,7 @@ pub(crate) async fn exemplars(State(app): State<App>, params: Params) -> Result<
     if end_ms < start_ms {
         return Err(ApiError::bad("end timestamp must not be before start timestamp"));
     }
+    let mut share = Share::new(Some(app.memory.clone()));
     let found = names::on_snapshot(&app, move |series| {
         let text = params.get("query").unwrap_or_default();
         let query = Query::parse(text, Options::default());
@@ -375,26 +376,34 @@ pub(crate) async fn exemplars(State(app): State<App>, params: Params) -> Result<
         selectors(query.expr(), &mut lists);
         let mut found: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
         for matchers in lists {
-            for (labels, exemplar) in series.exemplars(matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
-                found.entry(labels).or_default().push(exemplar);
-            }
+            series.each_exemplar(matchers, (start_ms, end_ms), EXEMPLARS_MAX, |labels, exemplar| {
+                names::take(&mut share, exemplar.labels.as_ref().map_or(0, Labels::bytes))?;
+                if !found.contains_key(labels) {
+                    names::take(&mut share, labels.bytes())?;
+                }
+                found.entry(labels.clone()).or_default().push(exemplar);
+                Ok::<_, ApiError>(())
+            })?;
         }
-        Ok(found)
+        Ok((found, share))
     });
-    let mut found = found.await?;
+    let (mut found, share) = found.await?;
     for list in found.values_mut() {
         list.sort_by_key(|exemplar| exemplar.time_ms);
         list.dedup_by_key(|exemplar| exemplar.time_ms);
     }
-    Ok(success(&Notes::default(), |out| {
-        put_list(out, &found, |out, (labels, exemplars)| {
-            out.extend_from_slice(b"{\"seriesLabels\":");
-            put_labels(out, labels.iter());
-            out.extend_from_slice(b",\"exemplars\":");
-            put_list(out, exemplars, put_exemplar);
-            out.push(b'}');
-        });
-    }))
+    let mut tail = b"]".to_vec();
+    put_tail(&mut tail, &Notes::default());
+    let found: Vec<(Labels, Vec<Exemplar>)> = found.into_iter().collect();
+    Ok(stream::list([HEAD, b"["].concat(), found, put_exemplars, tail, share).into_response())
+}
+
+fn put_exemplars(out: &mut Vec<u8>, (labels, exemplars): &(Labels, Vec<Exemplar>)) {
+    out.extend_from_slice(b"{\"seriesLabels\":");
+    put_labels(out, labels.iter());
+    out.extend_from_slice(b",\"exemplars\":");
+    put_list(out, exemplars, put_exemplar);
+    out.push(b'}');
 }
 
 fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {

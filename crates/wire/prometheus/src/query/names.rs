@@ -9,12 +9,11 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use ropewalk::promql::{self, BudgetError, PATTERNS_BYTES_MAX, Share};
 use ropewalk::series::{Labels, LabelsRef, Matcher, Samples, SeriesAt};
-use ropewalk_http_kit::json::put_list;
 
 use crate::app::App;
 use crate::query::stream;
 use crate::request::params::Params;
-use crate::request::response::{ApiError, HEAD, Kind, Notes, put_labels, put_tail, put_text, success};
+use crate::request::response::{ApiError, HEAD, Kind, Notes, put_labels, put_tail, put_text};
 
 /// The requested series.
 pub(crate) struct Wanted {
@@ -125,39 +124,65 @@ pub(crate) async fn on_snapshot<T: Send + 'static>(
 }
 
 /// Reserves memory for a label or a set of labels from the limit shared by all queries.
-fn take(share: &mut Share, bytes: usize) -> Result<(), ApiError> {
+pub(crate) fn take(share: &mut Share, bytes: usize) -> Result<(), ApiError> {
     Ok(share.grow(LISTED_BYTES + bytes)?)
 }
 
 /// Memory of a string or a label set in a list or tree, in addition to its bytes.
 const LISTED_BYTES: usize = 64;
 
-fn list_of_texts(mut texts: Vec<String>, limit: usize) -> Response {
-    let notes = if texts.len() > limit { Notes::truncated() } else { Notes::default() };
-    texts.truncate(limit);
-    success(&notes, |out| put_list(out, &texts, |out, text| put_text(out, text)))
+/// Different texts, sorted, whose memory counts until the response is sent.
+struct Texts {
+    all: BTreeSet<String>,
+    share: Share,
+}
+
+impl Texts {
+    fn new(app: &App) -> Self {
+        Self { all: BTreeSet::new(), share: Share::new(Some(app.memory.clone())) }
+    }
+
+    fn add(&mut self, text: &str) -> Result<(), ApiError> {
+        if !self.all.contains(text) {
+            take(&mut self.share, text.len())?;
+            self.all.insert(text.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The response: a list of the first `limit` texts.
+    fn into_response(self, limit: usize) -> Response {
+        let is_truncated = self.all.len() > limit;
+        let texts: Vec<String> = self.all.into_iter().take(limit).collect();
+        list(texts, |out, text| put_text(out, text), is_truncated, self.share)
+    }
+}
+
+/// A list as a response.
+fn list<T: Send + 'static>(
+    entries: Vec<T>,
+    put: fn(&mut Vec<u8>, &T),
+    is_truncated: bool,
+    share: Share,
+) -> Response {
+    let mut tail = b"]".to_vec();
+    put_tail(&mut tail, &if is_truncated { Notes::truncated() } else { Notes::default() });
+    stream::list([HEAD, b"["].concat(), entries, put, tail, share).into_response()
 }
 
 /// `labels`: names of labels.
 pub(crate) async fn names(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
-    let limit = params.limit("limit")?;
+    let (limit, mut names) = (params.limit("limit")?, Texts::new(&app));
     let names = on_snapshot(&app, move |series| {
         let wanted = Wanted::of(&params)?;
         if wanted.between.is_none() && wanted.selectors.is_empty() {
-            return Ok(series.label_names(&[]));
+            series.each_label_name(&[], |name| names.add(name))?;
+        } else {
+            wanted.each(series, |labels| labels.iter().try_for_each(|(name, _)| names.add(name)))?;
         }
-        let mut names = BTreeSet::new();
-        wanted.each(series, |labels| {
-            for (name, _) in labels.iter() {
-                if !names.contains(name) {
-                    names.insert(name.to_owned());
-                }
-            }
-            Ok(())
-        })?;
-        Ok(names.into_iter().collect())
+        Ok(names)
     });
-    Ok(list_of_texts(names.await?, limit))
+    Ok(names.await?.into_response(limit))
 }
 
 /// `label/…/values`: values of one label.
@@ -167,24 +192,29 @@ pub(crate) async fn values(
     params: Params,
 ) -> Result<Response, ApiError> {
     let name = unescape(&name).ok_or_else(|| ApiError::bad(format!("invalid label name: {name:?}")))?;
-    let (limit, mut share) = (params.limit("limit")?, Share::new(Some(app.memory.clone())));
+    let (limit, mut values) = (params.limit("limit")?, Texts::new(&app));
     let values = on_snapshot(&app, move |series| {
         let wanted = Wanted::of(&params)?;
         if wanted.between.is_none() && wanted.selectors.is_empty() {
-            return Ok(series.label_values(&name, &[], limit.saturating_add(1)));
-        }
-        let mut values = BTreeSet::new();
-        wanted.each(series, |labels| {
-            let value = labels.get(&name);
-            if !value.is_empty() && !values.contains(value) {
-                take(&mut share, value.len())?;
-                values.insert(value.to_owned());
+            // They come in order: one more than the limit shows that there are more.
+            let mut left = limit.saturating_add(1);
+            let first = series.each_label_value(&name, &[], |value| {
+                let Some(rest) = left.checked_sub(1) else { return Err(None) };
+                left = rest;
+                values.add(value).map_err(Some)
+            });
+            if let Err(Some(error)) = first {
+                return Err(error);
             }
-            Ok(())
-        })?;
-        Ok(values.into_iter().collect())
+        } else {
+            wanted.each(series, |labels| match labels.get(&name) {
+                "" => Ok(()),
+                value => values.add(value),
+            })?;
+        }
+        Ok(values)
     });
-    Ok(list_of_texts(values.await?, limit))
+    Ok(values.await?.into_response(limit))
 }
 
 /// Decodes a name in a path: after `U__`, `_xx_` is the character with that hexadecimal number, and `__` is
@@ -239,12 +269,9 @@ pub(crate) async fn series(State(app): State<App>, params: Params) -> Result<Res
         Ok((found, share))
     });
     let (mut found, share) = found.await?;
-    let notes = if found.len() > limit { Notes::truncated() } else { Notes::default() };
+    let is_truncated = found.len() > limit;
     found.truncate(limit);
-    let mut tail = b"]".to_vec();
-    put_tail(&mut tail, &notes);
-    let head = [HEAD, b"["].concat();
-    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail, share).into_response())
+    Ok(list(found, |out, labels| put_labels(out, labels.iter()), is_truncated, share))
 }
 
 /// `DELETE /api/v1/series`, which Prometheus has removed.

@@ -9,15 +9,16 @@ use std::time::{Duration, SystemTime};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk::series::SeriesAt;
+use ropewalk::promql::Share;
+use ropewalk::series::{Metadata, SeriesAt};
 use ropewalk_http_kit::json::put_list;
 use ropewalk_http_kit::response::measured;
 use ropewalk_wire::Service;
 
 use crate::app::App;
-use crate::query::names;
+use crate::query::{names, stream};
 use crate::request::params::Params;
-use crate::request::response::{ApiError, Notes, put_labels, put_text, success};
+use crate::request::response::{ApiError, HEAD, Notes, put_labels, put_tail, put_text, success};
 
 /// The version of Prometheus whose language and API this is. Clients derive features from it: Grafana whether
 /// names may be UTF-8 and whether label values can be requested by selector. The tests compare the server
@@ -90,23 +91,30 @@ pub(crate) async fn metadata(State(app): State<App>, params: Params) -> Result<R
     let limit =
         params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let metric = params.get("metric").map(str::to_owned);
-    let read = move |series: &SeriesAt<'_>| Ok(series.metadata(metric.as_deref(), limit)?);
-    let found = names::on_snapshot(&app, read).await?;
-    Ok(success(&Notes::default(), |out| {
-        out.push(b'{');
-        for (index, (name, metadata)) in found.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            put_text(out, name);
-            out.extend_from_slice(b":[");
-            let fields =
-                [("type", metadata.metric_type.name()), ("help", &metadata.help), ("unit", &metadata.unit)];
-            put_labels(out, fields);
-            out.push(b']');
-        }
-        out.push(b'}');
-    }))
+    let mut share = Share::new(Some(app.memory.clone()));
+    let read = move |series: &SeriesAt<'_>| -> Result<_, ApiError> {
+        let mut found = Vec::new();
+        series.each_metadata(metric.as_deref(), limit, |name, metadata| {
+            names::take(&mut share, name.len() + metadata.help.len() + metadata.unit.len())?;
+            found.push((name.to_owned(), metadata));
+            Ok::<_, ApiError>(())
+        })?;
+        Ok((found, share))
+    };
+    let (found, share) = names::on_snapshot(&app, read).await?;
+    let mut tail = b"}".to_vec();
+    put_tail(&mut tail, &Notes::default());
+    Ok(stream::list([HEAD, b"{"].concat(), found, put_metadata, tail, share).into_response())
+}
+
+fn put_metadata(out: &mut Vec<u8>, (name, metadata): &(String, Metadata)) {
+    put_text(out, name);
+    out.extend_from_slice(b":[");
+    put_labels(
+        out,
+        [("type", metadata.metric_type.name()), ("help", &metadata.help), ("unit", &metadata.unit)],
+    );
+    out.push(b']');
 }
 
 /// `targets/metadata`: always empty, since metadata is not stored by target; `metadata` has it by metric.

@@ -556,6 +556,39 @@ async fn h7_queries_share_memory() {
     }
 }
 
+/// Lists that grow with the data take from the memory of all queries.
+#[tokio::test]
+async fn lists_share_memory_with_queries() {
+    let filled = async |queries_bytes| {
+        let settings = PrometheusSettings { queries_bytes, ..PrometheusSettings::default() };
+        let server = Server::with(Limits::default(), settings, Caller::everybody());
+        let text = "# TYPE requests_total counter\n# HELP requests_total How many.\n\
+                    requests_total{job=\"a\"} 10 1000000\n";
+        server.import(text).await;
+        let kind = [("content-type", "application/openmetrics-text")];
+        let text = "a_total{x=\"1\"} 5 1.5 # {trace_id=\"t\"} 0.3 1.25\n# EOF\n";
+        server.send("POST", "/api/v1/import/prometheus", &kind, text.as_bytes()).await.is(204);
+        server
+    };
+    let (little, enough) = (filled(50).await, filled(1_000).await);
+    for path in [
+        "labels",
+        "labels?match%5B%5D=requests_total",
+        "label/job/values",
+        "label/job/values?match%5B%5D=requests_total",
+        "series?match%5B%5D=requests_total",
+        "metadata",
+        "query_exemplars?query=a_total&start=1&end=2",
+    ] {
+        let path = format!("/api/v1/{path}");
+        little.get(&path).await.says(429, "the queries of the server need too much memory together");
+        // What is sent counts no longer.
+        for _ in 0..20 {
+            enough.get(&path).await.is(200);
+        }
+    }
+}
+
 #[tokio::test]
 async fn h6_selectors_of_a_request_have_one_sum() {
     let server = filled().await;

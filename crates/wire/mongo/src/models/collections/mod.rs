@@ -264,11 +264,12 @@ pub(crate) fn list(call: &mut Call<'_>) -> Outcome<Writer> {
         let tables = tables.iter().filter(|table| !is_system_table(table));
         names.extend(tables.map(|table| format!("{TABLES}{}", shown(table))));
     }
-    let mut list = Vec::new();
+    let mut list = Ready::default();
     for name in &names {
+        call.may_go_on()?;
         let whole = description(name, false);
         if filter.matches(whole.doc())? {
-            list.push(if name_only { description(name, true) } else { whole });
+            list.push(if name_only { description(name, true) } else { whole })?;
         }
     }
     listed(call, Needs::Nothing, format!("{RESERVED}.$cmd.listCollections"), list)

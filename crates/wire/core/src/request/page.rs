@@ -1,0 +1,96 @@
+//! One page of a list that is sorted by name.
+
+use crate::error::WireError;
+
+/// Most entries of a page, and their number if the client gives no limit.
+const ENTRIES_MAX: usize = 1_000;
+/// Longest name of an object.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A page of a list that is sorted by name: at most 1,000 entries after a name.
+///
+/// The name need not exist, so that it may be deleted between two pages.
+#[derive(Debug, Clone)]
+pub struct Page {
+    after: Option<String>,
+    limit: usize,
+}
+
+impl Page {
+    /// The page of at most `limit` entries after the name `after`; without it, the first page. A limit over
+    /// the maximum is the maximum.
+    ///
+    /// # Errors
+    /// [`crate::Code::InvalidArgument`]: a limit of 0, or a text that cannot be a name.
+    pub fn new(after: Option<String>, limit: Option<u64>) -> Result<Self, WireError> {
+        if limit == Some(0) {
+            return Err(WireError::invalid("limit is 0; a page has at least one entry"));
+        }
+        if let Some(name) = &after
+            && (name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0'))
+        {
+            let shown: String = name.chars().take(64).collect();
+            return Err(WireError::invalid(format!(
+                "after is {shown:?}; a name of 1 to {NAME_BYTES_MAX} bytes without zero bytes is needed"
+            )));
+        }
+        let limit = limit.map_or(ENTRIES_MAX, |limit| usize::try_from(limit).unwrap_or(ENTRIES_MAX));
+        Ok(Self { after, limit: limit.min(ENTRIES_MAX) })
+    }
+
+    /// The entries of the page come after this name.
+    pub fn after(&self) -> Option<&str> {
+        self.after.as_deref()
+    }
+
+    /// Entries to look for: one more than the page has, which shows whether there is another page.
+    pub fn sought(&self) -> usize {
+        self.limit + 1
+    }
+
+    /// The entries of the page among those that were [sought](Self::sought), and the name after which the next
+    /// page begins; `None` for the last page.
+    pub fn cut<T>(&self, mut found: Vec<T>, name: impl Fn(&T) -> &str) -> (Vec<T>, Option<String>) {
+        if found.len() <= self.limit {
+            return (found, None);
+        }
+        found.truncate(self.limit);
+        let next = found.last().map(|last| name(last).to_owned());
+        (found, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Code;
+
+    #[test]
+    fn pages_continue_after_their_last_name_until_the_list_ends() {
+        let all = ["a", "b", "c", "d", "e"];
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = Page::new(after, Some(2)).unwrap();
+            let later = all.into_iter().filter(|name| page.after().is_none_or(|after| after < *name));
+            let (part, next) = page.cut(later.take(page.sought()).collect(), |name| name);
+            seen.extend(part);
+            pages += 1;
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((seen, pages), (all.to_vec(), 3));
+    }
+
+    #[test]
+    fn limits_and_names_are_checked() {
+        for (limit, sought) in [(None, 1_001), (Some(7), 8), (Some(1_001), 1_001), (Some(u64::MAX), 1_001)] {
+            assert_eq!(Page::new(None, limit).unwrap().sought(), sought);
+        }
+        let names = [String::new(), "a\0".to_owned(), "x".repeat(256)];
+        for (after, limit) in names.map(|name| (Some(name), None)).into_iter().chain([(None, Some(0))]) {
+            assert_eq!(Page::new(after, limit).unwrap_err().code, Code::InvalidArgument);
+        }
+    }
+}
