@@ -18,7 +18,7 @@ pub enum End {
     },
     /// The entries that follow this node's place were removed. It needs a newer copy of the database.
     #[error(
-        "the shared log begins at entry {oldest}, after the place of this node; restore a newer backup here"
+        "the shared log begins at entry {oldest}, after the place of this node, which needs a newer copy"
     )]
     Trimmed {
         /// The oldest entry that can be read.

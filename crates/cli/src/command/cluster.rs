@@ -18,7 +18,18 @@ pub(crate) enum Cluster {
 }
 
 /// Columns of a node.
-const COLUMNS: &[&str] = &["node", "role", "term", "commit", "lag_ms", "lag_commits", "address", "problem"];
+const COLUMNS: &[&str] = &[
+    "node",
+    "role",
+    "term",
+    "commit",
+    "lag_ms",
+    "lag_commits",
+    "checkpoint",
+    "checkpoint_age_ms",
+    "address",
+    "problem",
+];
 
 pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
     let Cluster::Status = command;
@@ -65,7 +76,9 @@ fn ask(context: &Context, member: &ListedMember) -> Result<ListedNode> {
 fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
     let text = |text: &str| if text.is_empty() { Cell::None } else { text.into() };
     let number = |number: u64| if node.role.is_empty() { Cell::None } else { number.into() };
-    let problem = if problem.is_empty() { node.log_error.clone().unwrap_or_default() } else { problem };
+    let optional = |number: Option<u64>| number.map_or(Cell::None, Cell::from);
+    let own = || node.log_error.clone().or_else(|| node.checkpoint_error.clone()).unwrap_or_default();
+    let problem = if problem.is_empty() { own() } else { problem };
     vec![
         text(&node.node),
         text(&node.role),
@@ -73,6 +86,8 @@ fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
         number(node.seq),
         number(node.lag_ms),
         number(node.lag_commits),
+        optional(node.checkpoint),
+        optional(node.checkpoint_age_ms),
         node.address.as_deref().map_or(Cell::None, text),
         text(&problem),
     ]

@@ -41,6 +41,10 @@ pub(crate) struct ListedNode {
     /// The URL of its HTTP API.
     pub(crate) address: Option<String>,
     pub(crate) log_error: Option<String>,
+    /// The newest checkpoint of the cluster that it knows.
+    pub(crate) checkpoint: Option<u64>,
+    pub(crate) checkpoint_age_ms: Option<u64>,
+    pub(crate) checkpoint_error: Option<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) members: Vec<ListedMember>,
 }

@@ -73,6 +73,11 @@ impl Store {
         result
     }
 
+    /// Deletes an object.
+    pub(crate) fn delete(&self, name: &str) {
+        self.inner.delete(name).unwrap();
+    }
+
     fn names(&self, kind: &str) -> Vec<String> {
         self.inner.list(kind).unwrap()
     }

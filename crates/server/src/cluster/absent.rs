@@ -19,6 +19,33 @@ pub(crate) enum Joined {}
 /// There is no end of a node.
 pub(crate) enum End {}
 
+/// No node is opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {}
+
+/// No directory is filled.
+pub(crate) enum Filling {}
+
+impl Filling {
+    pub(crate) async fn finished(&mut self) -> Result<(), ServeError> {
+        match *self {}
+    }
+
+    pub(crate) fn stop(self) {
+        match self {}
+    }
+}
+
+impl Lasting {
+    pub(crate) fn fill(&mut self, _settings: &Settings) -> Result<Option<Filling>, ServeError> {
+        Ok(None)
+    }
+
+    pub(crate) fn prepare(&mut self, again: Again, _settings: &Settings) -> Result<(), ServeError> {
+        match again {}
+    }
+}
+
 pub(crate) fn join(
     _lasting: &mut Lasting,
     _options: Options,
@@ -38,7 +65,7 @@ impl Joined {
         match *self {}
     }
 
-    pub(crate) fn serve(&self, _service: &Service, _settings: &Settings) {
+    pub(crate) fn serve(&self, _service: &Service, _settings: &Settings) -> Result<(), ServeError> {
         match *self {}
     }
 
@@ -51,6 +78,6 @@ impl Joined {
     }
 }
 
-pub(crate) fn is_reopened(end: &End) -> Result<bool, ServeError> {
+pub(crate) fn after(end: &End, _settings: &Settings) -> Result<Again, ServeError> {
     match *end {}
 }

@@ -10,7 +10,9 @@ use ropewalk::{Database, Seq};
 use ropewalk_cluster::{BarrierError, Node};
 use ropewalk_wire::{Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, WireError};
 
+use crate::cluster::checkpoints::Keeper;
 use crate::cluster::members::Members;
+use crate::config::settings;
 
 /// The state of the cluster for the protocols.
 pub(super) struct View {
@@ -20,6 +22,8 @@ pub(super) struct View {
     pub(super) name: String,
     pub(super) addresses: NodeAddresses,
     pub(super) members: Members,
+    /// The checkpoints of the cluster, if it has some.
+    pub(super) keeper: Option<Keeper>,
     lag_max: Duration,
     /// The newest commit of the leader at its last answer.
     leader_seq: AtomicU64,
@@ -30,12 +34,13 @@ impl View {
         node: Arc<Node>,
         name: [u8; 16],
         addresses: NodeAddresses,
-        lag_max: Duration,
+        keeper: Option<Keeper>,
+        settings: &settings::Cluster,
     ) -> Result<Self, ropewalk::Error> {
         let db = node.database().clone();
         let members = Members::new(&db)?;
-        let leader_seq = AtomicU64::new(0);
-        Ok(Self { node, db, name: hex(&name), addresses, members, lag_max, leader_seq })
+        let (lag_max, leader_seq) = (settings.lag_max.0, AtomicU64::new(0));
+        Ok(Self { node, db, name: hex(&name), addresses, members, keeper, lag_max, leader_seq })
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -75,6 +80,7 @@ impl Cluster for View {
         let leads = matches!(status.role, Role::Leader { .. });
         let seq = self.db.seq();
         let leader_seq = if leads { seq.0 } else { self.leader_seq.load(Ordering::Relaxed) };
+        let now = self.db.engine().env().clock.monotonic_nanos();
         ClusterStatus {
             node: self.name.clone(),
             addresses: self.addresses.clone(),
@@ -89,6 +95,7 @@ impl Cluster for View {
             members: self.members(),
             warnings: status.warnings,
             unavailable: status.unavailable,
+            checkpoints: self.keeper.as_ref().map(|keeper| keeper.status(now)),
         }
     }
 

@@ -19,6 +19,14 @@ struct Status {
     log_error: Option<String>,
     warnings: Vec<String>,
     members: Vec<Member>,
+    checkpoints: Option<Checkpoints>,
+}
+
+#[derive(Default, Deserialize)]
+struct Checkpoints {
+    number: Option<u64>,
+    age_ms: Option<u64>,
+    error: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +45,7 @@ impl Remote {
     pub(crate) fn cluster(&self) -> Result<ListedNode> {
         let status: Status = self.client.ask(Method::GET, "/v1/cluster", NOTHING)?;
         let member = |member: Member| ListedMember { node: member.node, address: http(member.addresses) };
+        let checkpoints = status.checkpoints.unwrap_or_default();
         Ok(ListedNode {
             node: status.node,
             role: status.role,
@@ -46,6 +55,9 @@ impl Remote {
             lag_commits: status.lag_commits,
             address: http(status.addresses),
             log_error: status.log_error,
+            checkpoint: checkpoints.number,
+            checkpoint_age_ms: checkpoints.age_ms,
+            checkpoint_error: checkpoints.error,
             warnings: status.warnings,
             members: status.members.into_iter().map(member).collect(),
         })

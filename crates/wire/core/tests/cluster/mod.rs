@@ -10,7 +10,8 @@ use ropewalk::cluster::{LogId, MemorySharedLog, Role, SharedLog as _, SharedOpti
 use ropewalk::engine::Env;
 use ropewalk::{Database, Options, Seq};
 use ropewalk_wire::{
-    Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, Service, ServiceSettings, WireError,
+    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, Service, ServiceSettings,
+    WireError,
 };
 
 /// A node of the cluster of a test.
@@ -110,6 +111,13 @@ impl Cluster for State {
             members: self.members(),
             warnings: vec!["one server".to_owned()],
             unavailable: None,
+            checkpoints: Some(CheckpointStatus {
+                newest: Some(5),
+                age: Some(Duration::from_millis(1500)),
+                made: 2,
+                failures: 1,
+                failed: None,
+            }),
         }
     }
 

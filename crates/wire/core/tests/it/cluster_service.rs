@@ -67,6 +67,10 @@ async fn metrics_have_the_role_of_the_node() {
     assert!(text(&follower).contains("ropewalk_cluster_role{role=\"follower\"} 1\n"));
     assert!(text(&follower).contains("ropewalk_cluster_term 1\n"));
     assert!(text(&follower).contains("ropewalk_cluster_log_warnings 1\n"));
+    for row in ["number 5", "age_seconds 1.5", "failures 1", "up 1"] {
+        let row = format!("ropewalk_cluster_checkpoint_{row}\n");
+        assert!(text(&leader).contains(&row), "{row}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName, Method};
 use ropewalk::Seq;
 use ropewalk::cluster::Role;
 use ropewalk_auth::Needs;
-use ropewalk_wire::{Member, MemberReport, NodeAddresses, WireError, blocking};
+use ropewalk_wire::{CheckpointStatus, Member, MemberReport, NodeAddresses, WireError, blocking};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -56,6 +56,37 @@ impl From<Member> for MemberOut {
     }
 }
 
+/// The checkpoints of the cluster, as this node knows them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ClusterCheckpoints)]
+struct CheckpointsOut {
+    /// Number of the newest checkpoint, if one is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    /// Its age, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
+    /// Checkpoints that this node has made since its database was opened.
+    made: u64,
+    /// Attempts to report, to make a checkpoint or to trim the shared log that have failed since then.
+    failures: u64,
+    /// Why the last attempt failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<CheckpointStatus> for CheckpointsOut {
+    fn from(status: CheckpointStatus) -> Self {
+        Self {
+            number: status.newest,
+            age_ms: status.age.map(|age| age.as_millis() as u64),
+            made: status.made,
+            failures: status.failures,
+            error: status.failed,
+        }
+    }
+}
+
 /// The cluster as this node sees it.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = ClusterStatus)]
@@ -89,9 +120,12 @@ struct ClusterOut {
     warnings: Vec<String>,
     /// All nodes that have joined.
     members: Vec<MemberOut>,
+    /// The checkpoints, if this node has a store for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoints: Option<CheckpointsOut>,
 }
 
-/// The cluster as this node sees it: role, term, leader, lag, members. The lag of another node is in its own response.
+/// The cluster as this node sees it: role, term, leader, lag, members, checkpoints. The lag of another node is in its own response.
 #[utoipa::path(
     get, path = "/v1/cluster", operation_id = "get_cluster", tag = "access",
     responses((status = 200, description = "The state of this node.", body = ClusterOut)),
@@ -120,6 +154,7 @@ async fn status(State(app): State<App>) -> Json<ClusterOut> {
         log_error: status.unavailable,
         warnings: status.warnings,
         members: status.members.into_iter().map(MemberOut::from).collect(),
+        checkpoints: status.checkpoints.map(CheckpointsOut::from),
     })
 }
 

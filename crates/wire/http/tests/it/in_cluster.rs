@@ -180,9 +180,12 @@ async fn status_shows_role_leader_and_members() {
     assert_eq!(status["leader"][0], "http://n1:4780");
     assert_eq!(status["members"].as_array().unwrap().len(), 2);
     assert_eq!(status["warnings"][0], "one server");
+    let checkpoints = json!({ "number": 5, "age_ms": 1500, "made": 2, "failures": 1 });
+    assert_eq!(status["checkpoints"], checkpoints);
     assert_eq!(pair.leader.get("/v1/cluster").await.ok()["role"], "leader");
     let alone = Server::start().await;
-    assert_eq!(alone.get("/v1/cluster").await.ok()["role"], "alone");
+    let status = alone.get("/v1/cluster").await.ok();
+    assert_eq!((&status["role"], status.get("checkpoints")), (&"alone".into(), None));
     assert!(alone.get("/v1/stores").await.header("ropewalk-seq").is_none());
 }
 
