@@ -35,6 +35,8 @@ pub(crate) struct ListedNode {
     /// `alone`, `leader` or `follower`; empty when the node did not answer.
     pub(crate) role: String,
     pub(crate) term: u64,
+    /// The URL of the leader's HTTP API, if the node knows it.
+    pub(crate) leader: Option<String>,
     pub(crate) seq: u64,
     pub(crate) lag_ms: u64,
     pub(crate) lag_commits: u64,

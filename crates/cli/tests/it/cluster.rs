@@ -1,6 +1,7 @@
 //! Nodes of a cluster, as far as they need no log service: settings, and commands for operators.
 
-use crate::{Answer, Place};
+use crate::serving::Server;
+use crate::{Answer, Place, rows};
 
 /// The beginning of a node's command line. Nothing listens on port 1.
 const NODE: &[&str] =
@@ -26,4 +27,23 @@ fn settings_of_checkpoints_are_checked_before_the_log_service_is_called() {
     let answer = place.run(&[NODE, LOG, &["--cluster-checkpoints", "file/checkpoints"]].concat());
     refused(&answer, 2, &["cluster.checkpoints: ", "file/checkpoints"]);
     assert!(!place.path().join("ropewalk.db").exists(), "no node was made");
+}
+
+#[test]
+fn commands_for_running_nodes_need_a_node() {
+    let place = Place::with_database();
+    for command in [&["status"][..], &["step-down"]] {
+        place.refused(&[&["cluster"], command].concat(), 2, &["ropewalk.db is not served", "--at URL"]);
+    }
+    let server = Server::start(&place, &[]);
+    let url = server.url();
+    let at = ["--at", url.as_str()];
+    let status = rows(&place.ok(&[&["cluster", "status"], &at[..]].concat()));
+    assert_eq!(
+        (status.len(), &status[0]["role"], &status[0]["checkpoint"]),
+        (1, &"alone".into(), &().into())
+    );
+    place.refused(&[&["cluster", "step-down"], &at[..]].concat(), 3, &["belongs to no cluster"]);
+    // Through the local socket, too.
+    place.refused(&["cluster", "step-down"], 3, &["belongs to no cluster"]);
 }

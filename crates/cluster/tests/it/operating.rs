@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk::engine::Env;
+use ropewalk::cluster::Role;
+use ropewalk::engine::{EngineError, Env, KeyspaceOptions};
+use ropewalk::{Class, Durability};
 use ropewalk_cluster::checkpoint::{
     CheckpointError, Checkpoints, JoinNotice, Joined, Maker, StoppableStore, Upkeep, UpkeepDone,
     UpkeepSettings,
 };
-use ropewalk_cluster::{Done, End, Reseed};
+use ropewalk_cluster::{Done, End, Reseed, Settings};
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{MemorySharedLog, SharedLog as _};
 use ropewalk_vfs::Clock as _;
@@ -31,6 +33,73 @@ fn stop(node: Stepped) -> Env {
     // Fails if the node has ended.
     let _ = node.database().clone().close();
     env
+}
+
+#[test]
+fn leader_that_steps_down_ends_and_another_node_leads() {
+    let log = new_log();
+    let (first, second) = two_nodes(&log);
+    let seq = first.put(b"acknowledged");
+    assert_eq!(first.node.step_down().unwrap(), 1);
+    let error = first.node.step_down().unwrap_err();
+    assert!(matches!(&error, EngineError::NotLeader { leader: None }), "{error}");
+    let keys = first.node.database().keyspace("k", KeyspaceOptions::default()).unwrap();
+    let refused = first.node.database().put(keys, b"k", b"later", Durability::Sync).unwrap_err();
+    assert_eq!(refused.class(), Class::NotLeader, "{refused}");
+    let newest = log.newest();
+    let Done::Ended(end) = first.step() else { panic!("it continues") };
+    assert!(matches!(end, End::SteppedDown) && end.is_reopened(), "{end}");
+    assert!(first.node.barrier(u64::MAX).is_err(), "no reader waits for a node that has ended");
+
+    // It is opened again at once, and the other node leads all the same.
+    let Stepped { node, clock, log: handle, env, number } = first;
+    node.database().clone().close().unwrap();
+    drop(node);
+    let hold_off = Settings { lease: LEASE, ..Settings::default() }.patience_max();
+    let first = Stepped::open_with(handle, number, clock, env, hold_off);
+    first.follow_all();
+    for _ in 0..hold_off.as_millis() / 100 {
+        assert!(!matches!(first.run_for(Duration::from_millis(100), |_| true), Some(Done::Led { .. })));
+        if let Some(Done::Led { term }) = second.run_for(Duration::from_millis(100), |_| true) {
+            assert_eq!(term, 2);
+            break;
+        }
+    }
+    assert!(matches!(second.node.status().role, Role::Leader { term: 2 }));
+    assert_eq!(log.entries().len() as u64, newest.0 + 1, "nothing was written between the two");
+    assert_eq!(second.node.status().seq, seq);
+    assert_eq!(second.put(b"next"), seq.next());
+    first.follow_all();
+    assert_eq!(first.get().as_deref(), Some(b"next".as_slice()));
+}
+
+#[test]
+fn node_that_does_not_lead_does_not_step_down() {
+    let log = new_log();
+    let (leader, follower) = two_nodes(&log);
+    let error = follower.node.step_down().unwrap_err();
+    assert!(
+        matches!(&error, EngineError::NotLeader { leader } if leader.as_deref() == Some("node-1")),
+        "{error}"
+    );
+    leader.put(b"second");
+    follower.follow_all();
+    assert_eq!(follower.get(), leader.get(), "it continues to follow");
+}
+
+#[test]
+fn only_node_leads_again_after_its_time() {
+    let log = new_log();
+    let node = Stepped::new(&log, 1);
+    node.lead();
+    node.node.step_down().unwrap();
+    let Stepped { node, clock, log: handle, env, number } = node;
+    node.database().clone().close().unwrap();
+    drop(node);
+    let node = Stepped::open_with(handle, number, clock, env, 3 * LEASE);
+    node.follow_all();
+    assert!(node.run_for(3 * LEASE, |done| matches!(done, Done::Led { .. })).is_none());
+    assert!(node.run_for(LEASE, |done| matches!(done, Done::Led { .. })).is_some());
 }
 
 /// A store of checkpoints that can be stopped.

@@ -38,6 +38,8 @@ const NAME_DIGITS: usize = 32;
 const MEMBERS_MAX: usize = 256;
 /// Pause between two reports of a follower.
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
+/// A node whose last report is older does not run, or reaches no leader.
+pub(super) const LIVE_TIME: Duration = Duration::from_secs(6);
 /// Time for one report.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of the answer to a report.

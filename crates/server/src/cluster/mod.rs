@@ -32,7 +32,7 @@ pub(crate) use crate::cluster::checkpoints::Filling;
 use crate::cluster::checkpoints::Keeper;
 use crate::cluster::forward::Forward;
 use crate::cluster::view::View;
-use crate::config::settings::Settings;
+use crate::config::settings::{self, Settings};
 use crate::server::ServeError;
 
 /// Pause between two questions for the end of a shared log that does not answer.
@@ -46,6 +46,8 @@ pub(crate) struct Lasting {
     log: Option<Arc<dyn SharedLog>>,
     store: Option<Arc<dyn CheckpointStore>>,
     forward: Option<Arc<Forward>>,
+    /// The node has stepped down, and another one leads first.
+    holds_off: bool,
 }
 
 /// How the database is opened again after the end of its node.
@@ -53,6 +55,8 @@ pub(crate) struct Lasting {
 pub(crate) enum Again {
     /// As it is.
     Follow,
+    /// As it is, and another node leads first.
+    HoldOff,
     /// Its copy is deleted, and a checkpoint takes its place.
     Rejoin,
 }
@@ -100,12 +104,13 @@ impl Lasting {
     /// # Errors
     /// The copy is to be deleted, and no checkpoint has all of it.
     pub(crate) fn prepare(&mut self, again: Again, settings: &Settings) -> Result<(), ServeError> {
-        match (again, self.store(settings)?) {
-            (Again::Rejoin, Some(store)) => {
+        self.holds_off = again == Again::HoldOff;
+        match self.store(settings)?.filter(|_| again == Again::Rejoin) {
+            None => Ok(()),
+            Some(store) => {
                 let log = self.log(settings)?;
                 checkpoints::discard(&store, &settings.dir.0, &*log)
             }
-            (Again::Rejoin | Again::Follow, _) => Ok(()),
         }
     }
 }
@@ -143,12 +148,11 @@ pub(crate) fn join(
     let mut shared = SharedOptions::new(log.clone(), node, addresses.to_string());
     shared.patience = settings.cluster.patience.0;
     let db = options.shared(shared).open(dir)?;
-    let node_settings = ropewalk_cluster::Settings {
-        lease: settings.cluster.lease.0,
-        seed: node.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)),
-        ..ropewalk_cluster::Settings::default()
-    };
-    let running = Arc::new(Node::new(db.clone(), log.clone(), node_settings));
+    let seed = node.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+    let of_node = ropewalk_cluster::Settings { seed, ..node_settings(&settings.cluster) };
+    // The time is counted from now on, which is later than the last entry that the others have seen.
+    let hold_off = if lasting.holds_off { of_node.patience_max() } else { Duration::ZERO };
+    let running = Arc::new(Node::new(db.clone(), log.clone(), of_node).hold_off(hold_off));
     let (sender, ended) = watch::channel(None);
     let running = running
         .run(move |end| drop(sender.send_replace(Some(end.clone()))))
@@ -215,6 +219,10 @@ impl Joined {
     }
 }
 
+fn node_settings(settings: &settings::Cluster) -> ropewalk_cluster::Settings {
+    ropewalk_cluster::Settings { lease: settings.lease.0, ..ropewalk_cluster::Settings::default() }
+}
+
 /// Asks the log for its newest entry, in a thread, since it blocks, until it answers.
 fn newest(log: Arc<dyn SharedLog>) -> Result<oneshot::Receiver<Result<EntryIndex, ServeError>>, ServeError> {
     let (sender, receiver) = oneshot::channel();
@@ -246,7 +254,11 @@ pub(crate) fn after(end: &End, settings: &Settings) -> Result<Again, ServeError>
     let is_trimmed = matches!(end, End::Trimmed { .. });
     if end.is_reopened() || (is_trimmed && settings.cluster.rejoin) {
         tracing::warn!(%end, "the node has ended");
-        return Ok(if is_trimmed { Again::Rejoin } else { Again::Follow });
+        return Ok(match end {
+            End::Trimmed { .. } => Again::Rejoin,
+            End::SteppedDown => Again::HoldOff,
+            _ => Again::Follow,
+        });
     }
     tracing::error!(%end, "the node has ended");
     let remedy = match (is_trimmed, &settings.cluster.checkpoints) {

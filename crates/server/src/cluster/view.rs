@@ -8,10 +8,13 @@ use ropewalk::cluster::Role;
 use ropewalk::hooks::hex;
 use ropewalk::{Database, Seq};
 use ropewalk_cluster::{BarrierError, Node};
-use ropewalk_wire::{Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, WireError};
+use ropewalk_wire::{
+    Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, SteppedDown, WireError,
+};
 
 use crate::cluster::checkpoints::Keeper;
-use crate::cluster::members::Members;
+use crate::cluster::members::{LIVE_TIME, Members};
+use crate::cluster::node_settings;
 use crate::config::settings;
 
 /// The state of the cluster for the protocols.
@@ -25,6 +28,8 @@ pub(super) struct View {
     /// The checkpoints of the cluster, if it has some.
     pub(super) keeper: Option<Keeper>,
     lag_max: Duration,
+    /// Time within which another node leads after this one has stepped down.
+    patience_max: Duration,
     /// The newest commit of the leader at its last answer.
     leader_seq: AtomicU64,
 }
@@ -39,8 +44,9 @@ impl View {
     ) -> Result<Self, ropewalk::Error> {
         let db = node.database().clone();
         let members = Members::new(&db)?;
-        let (lag_max, leader_seq) = (settings.lag_max.0, AtomicU64::new(0));
-        Ok(Self { node, db, name: hex(&name), addresses, members, keeper, lag_max, leader_seq })
+        let patience_max = node_settings(settings).patience_max();
+        let (name, lag_max, leader_seq) = (hex(&name), settings.lag_max.0, AtomicU64::new(0));
+        Ok(Self { node, db, name, addresses, members, keeper, lag_max, patience_max, leader_seq })
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -146,5 +152,20 @@ impl Cluster for View {
         }
         self.members.take(&self.db, report)?;
         Ok(self.db.seq())
+    }
+
+    fn step_down(&self) -> Result<SteppedDown, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        let is_live =
+            |member: &Member| member.node != self.name && member.heard.is_some_and(|heard| heard < LIVE_TIME);
+        if !self.members().iter().any(is_live) {
+            let what = format!("no other node has reported within {LIVE_TIME:?}, so none could lead");
+            return Err(WireError::exhausted(what));
+        }
+        let term = self.node.step_down()?;
+        tracing::warn!(term, "this node steps down; another one leads next");
+        Ok(SteppedDown { node: self.name.clone(), term, within: self.patience_max })
     }
 }

@@ -148,6 +148,17 @@ pub struct MemberReport {
     pub seq: Seq,
 }
 
+/// A leader that has given up leading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteppedDown {
+    /// Its name.
+    pub node: String,
+    /// The term that has ended.
+    pub term: u64,
+    /// Time within which another node leads, if the shared log answers.
+    pub within: Duration,
+}
+
 /// The node that this server runs.
 pub trait Cluster: Send + Sync {
     /// The state of the node and of what it knows about the others. Does not wait.
@@ -180,6 +191,14 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
     fn report(&self, secret: &str, report: MemberReport) -> Result<Seq, WireError>;
+
+    /// Gives up leading, so that another node leads. Blocks for an append to the shared log. This node opens its database again
+    /// and follows; until another one leads, no node accepts writes.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotLeader`]; [`crate::Code::ResourceExhausted`]: no other node has reported, so none could lead;
+    /// [`crate::Code::OutcomeUnknown`] of the last commits: this node no longer leads.
+    fn step_down(&self) -> Result<SteppedDown, WireError>;
 }
 
 /// The state of a node as metrics.

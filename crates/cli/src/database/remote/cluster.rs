@@ -13,6 +13,7 @@ struct Status {
     role: String,
     addresses: Vec<String>,
     term: u64,
+    leader: Option<Vec<String>>,
     seq: u64,
     lag_ms: u64,
     lag_commits: u64,
@@ -20,6 +21,14 @@ struct Status {
     warnings: Vec<String>,
     members: Vec<Member>,
     checkpoints: Option<Checkpoints>,
+}
+
+/// A leader that has given up leading.
+#[derive(Deserialize)]
+pub(crate) struct SteppedDown {
+    pub(crate) node: String,
+    pub(crate) term: u64,
+    pub(crate) leads_within_ms: u64,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,6 +59,7 @@ impl Remote {
             node: status.node,
             role: status.role,
             term: status.term,
+            leader: status.leader.and_then(http),
             seq: status.seq,
             lag_ms: status.lag_ms,
             lag_commits: status.lag_commits,
@@ -61,5 +71,10 @@ impl Remote {
             warnings: status.warnings,
             members: status.members.into_iter().map(member).collect(),
         })
+    }
+
+    /// Lets the node give up leading.
+    pub(crate) fn step_down(&self) -> Result<SteppedDown> {
+        self.client.ask(Method::POST, "/v1/cluster/step-down", NOTHING)
     }
 }

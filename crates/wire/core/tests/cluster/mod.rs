@@ -11,7 +11,7 @@ use ropewalk::engine::Env;
 use ropewalk::{Database, Options, Seq};
 use ropewalk_wire::{
     CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, Service, ServiceSettings,
-    WireError,
+    SteppedDown, WireError,
 };
 
 /// A node of the cluster of a test.
@@ -153,5 +153,11 @@ impl Cluster for State {
             "known" if self.db.leads() => Ok(self.db.seq()),
             _ => Err(self.db.not_leader().into()),
         }
+    }
+
+    fn step_down(&self) -> Result<SteppedDown, WireError> {
+        let term = self.term();
+        self.db.engine().step_down()?;
+        Ok(SteppedDown { node: member(self.number).node, term, within: Duration::from_secs(7) })
     }
 }

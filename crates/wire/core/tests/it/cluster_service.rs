@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropewalk::{AppendOptions, Event, Seq};
 use ropewalk_auth::Caller;
-use ropewalk_wire::Code;
+use ropewalk_wire::{Cluster as _, Code};
 
 use crate::cluster::Node;
 
@@ -56,6 +56,19 @@ async fn barrier_is_passed_by_the_leader_alone() {
     leader.service.read_barrier().await.unwrap();
     assert_eq!(leader.state.barriers.load(Ordering::Relaxed), 1);
     assert_eq!(follower.service.read_barrier().await.unwrap_err().code, Code::NotLeader);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leader_that_has_stepped_down_refuses_writes_as_a_follower_does() {
+    let (leader, follower) = Node::pair();
+    follower.follow();
+    assert_eq!(follower.state.step_down().unwrap_err().code, Code::NotLeader);
+    assert_eq!(leader.state.step_down().unwrap().term, 1);
+    let (caller, events) = (Caller::everybody(), [Event::new("A")]);
+    let refused = leader.service.append(&caller, "shop", &events, AppendOptions::default()).await;
+    assert_eq!(refused.unwrap_err().code, Code::NotLeader);
+    follower.lead();
+    follower.service.append(&caller, "shop", &events, AppendOptions::default()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

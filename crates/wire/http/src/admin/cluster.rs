@@ -1,26 +1,38 @@
-//! The cluster as this node sees it, and the reports by which its followers join it.
+//! The cluster as this node sees it, the reports by which its followers join it, and commands of operators.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, Method};
 use ropewalk::Seq;
 use ropewalk::cluster::Role;
-use ropewalk_auth::Needs;
-use ropewalk_wire::{CheckpointStatus, Member, MemberReport, NodeAddresses, WireError, blocking};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_wire::{
+    CheckpointStatus, Cluster, Member, MemberReport, NodeAddresses, SteppedDown, WireError, blocking,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
-use crate::kit::body::{JsonText, from_json};
-use crate::kit::problem::Problem;
+use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::problem::{Problem, ProblemBody};
 use crate::route::Route;
 
 /// Shows that a report comes from a node of the cluster: the secret is in the database of each.
 const SECRET: HeaderName = HeaderName::from_static("ropewalk-cluster-secret");
 
 pub(crate) fn routes() -> Vec<Route> {
-    vec![Route::new(Needs::LOGIN, routes!(status))]
+    vec![
+        Route::new(Needs::LOGIN, routes!(status)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(step_down)),
+    ]
+}
+
+/// The cluster of this node.
+fn cluster(app: &App) -> Result<&Arc<dyn Cluster>, Problem> {
+    app.service.cluster().ok_or_else(|| WireError::not_found("this node belongs to no cluster").into())
 }
 
 /// The route for nodes, which have no user.
@@ -158,6 +170,38 @@ async fn status(State(app): State<App>) -> Json<ClusterOut> {
     })
 }
 
+/// A leader that has given up leading.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SteppedDown)]
+struct SteppedDownOut {
+    /// The node that led.
+    #[schema(example = "5d3c1f0a9b8e47d26c5b4a39281706f5")]
+    node: String,
+    /// The term that has ended; the next leader has a larger one.
+    term: u64,
+    /// Milliseconds within which another node leads, if the shared log answers.
+    leads_within_ms: u64,
+}
+
+/// Lets the leader give up leading, so that another node leads.
+///
+/// Commits that took place are acknowledged, later ones are refused with `not_leader` until another node leads. The node opens its
+/// database again and follows, so its connections end. Which node leads next is not determined. A node that does not lead responds
+/// with `not_leader` and the leader's addresses; a leader to which no other node has reported, with `resource_exhausted`. Needs the
+/// right `admin` on every store.
+#[utoipa::path(
+    post, path = "/v1/cluster/step-down", operation_id = "step_down", tag = "access",
+    responses(
+        (status = 200, description = "This node no longer leads.", body = SteppedDownOut),
+        (status = 404, description = "This node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn step_down(State(app): State<App>, NoBody: NoBody) -> Result<Json<SteppedDownOut>, Problem> {
+    let cluster = cluster(&app)?;
+    let SteppedDown { node, term, within } = blocking(|| cluster.step_down())?;
+    Ok(Json(SteppedDownOut { node, term, leads_within_ms: within.as_millis() as u64 }))
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReportIn {
@@ -177,9 +221,7 @@ async fn report(
     headers: HeaderMap,
     text: JsonText,
 ) -> Result<Json<ReportOut>, Problem> {
-    let Some(cluster) = app.service.cluster() else {
-        return Err(WireError::not_found("this node belongs to no cluster").into());
-    };
+    let cluster = cluster(&app)?;
     let given: ReportIn = text.parse(|text| from_json(text)).await?;
     let addresses = NodeAddresses::parse(&given.addresses).map_err(Problem::invalid_field)?;
     let report = MemberReport { node: given.node, addresses, seq: Seq(given.seq) };

@@ -200,6 +200,23 @@ async fn follower_that_lags_is_not_ready_and_serves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn leader_steps_down_on_request_and_other_nodes_refuse() {
+    let pair = pair().await;
+    let path = "/v1/cluster/step-down";
+    let reply = pair.follower.request("POST", path, &[], b"").await;
+    reply.refused(503, "not_leader");
+    assert!(reply.json()["leader"].as_str().unwrap().starts_with("http://n1:4780"));
+    assert!(pair.sent.take().is_empty(), "the node that was named is meant");
+    post(&pair.leader, path, &[], "{}").await.refused(400, "invalid_argument");
+    let stepped = pair.leader.request("POST", path, &[], b"").await.ok();
+    assert_eq!(stepped, json!({ "node": format!("{:032x}", 1), "term": 1, "leads_within_ms": 7000 }));
+    pair.leader.request("POST", path, &[], b"").await.refused(503, "not_leader");
+    post(&pair.leader, "/v1/stores/shop/events", &[], &event()).await.refused(503, "not_leader");
+    let alone = Server::start().await;
+    alone.request("POST", path, &[], b"").await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn report_of_a_node_needs_the_secret() {
     let pair = pair().await;
     let report = json!({ "node": "0".repeat(32), "addresses": "http://n2:4780", "seq": 3 }).to_string();

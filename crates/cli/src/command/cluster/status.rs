@@ -1,21 +1,13 @@
-//! `ropewalk cluster`: the nodes of the cluster of a server.
+//! `cluster status`.
 
 use std::io::{self, Write as _};
 
-use clap::Subcommand;
-
+use crate::command::cluster::server;
 use crate::database::context::Context;
 use crate::database::listed::{ListedMember, ListedNode};
-use crate::database::place::Place;
 use crate::database::remote::Remote;
 use crate::output::cell::Cell;
-use crate::output::failure::{Exit, Failure, Result};
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Cluster {
-    /// List the nodes: role, term, newest commit and lag of each, as each reports it
-    Status,
-}
+use crate::output::failure::{Failure, Result};
 
 /// Columns of a node.
 const COLUMNS: &[&str] = &[
@@ -31,13 +23,8 @@ const COLUMNS: &[&str] = &[
     "problem",
 ];
 
-pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
-    let Cluster::Status = command;
-    let place = context.place()?;
-    let Place::Remote(remote) = &place else {
-        let what = format!("{} is not served, so it is no node of a running cluster", context.shown());
-        return Err(Failure::new(Exit::Invalid, what, "--at URL names a server"));
-    };
+pub(crate) fn status(context: &Context) -> Result {
+    let remote = server(context)?;
     let asked = remote.cluster()?;
     let mut report = context.report(COLUMNS)?;
     let mut warnings = asked.warnings.clone();
@@ -62,7 +49,7 @@ pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "ropewalk: {}", crate::output::cell::printable(&warning));
     }
-    place.close()
+    Ok(())
 }
 
 fn ask(context: &Context, member: &ListedMember) -> Result<ListedNode> {
