@@ -32,7 +32,8 @@ fn settings_of_checkpoints_are_checked_before_the_log_service_is_called() {
 #[test]
 fn commands_for_running_nodes_need_a_node() {
     let place = Place::with_database();
-    for command in [&["status"][..], &["step-down"]] {
+    let node = "0".repeat(32);
+    for command in [&["status"][..], &["step-down"], &["remove", node.as_str()]] {
         place.refused(&[&["cluster"], command].concat(), 2, &["ropewalk.db is not served", "--at URL"]);
     }
     let server = Server::start(&place, &[]);
@@ -44,6 +45,9 @@ fn commands_for_running_nodes_need_a_node() {
         (1, &"alone".into(), &().into())
     );
     place.refused(&[&["cluster", "step-down"], &at[..]].concat(), 3, &["belongs to no cluster"]);
+    for node in [node.as_str(), "../x"] {
+        place.refused(&[&["cluster", "remove", node], &at[..]].concat(), 3, &["belongs to no cluster"]);
+    }
     // Through the local socket, too.
     place.refused(&["cluster", "step-down"], 3, &["belongs to no cluster"]);
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropewalk::cluster::Role;
-use ropewalk::hooks::hex;
+use ropewalk::hooks::{from_hex, hex};
 use ropewalk::{Database, Seq};
 use ropewalk_cluster::{BarrierError, Node};
 use ropewalk_wire::{
-    Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, SteppedDown, WireError,
+    Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown, WireError,
 };
 
 use crate::cluster::checkpoints::Keeper;
@@ -167,5 +167,30 @@ impl Cluster for View {
         let term = self.node.step_down()?;
         tracing::warn!(term, "this node steps down; another one leads next");
         Ok(SteppedDown { node: self.name.clone(), term, within: self.patience_max })
+    }
+
+    fn remove(&self, node: &str) -> Result<RemovedMember, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        let name: Option<[u8; 16]> = from_hex(node).and_then(|bytes| bytes.try_into().ok());
+        let Some(name) = name else {
+            let what = format!("{node:?} is no name of a node: it has 32 hexadecimal digits");
+            return Err(WireError::invalid(what));
+        };
+        let node = hex(&name);
+        if node == self.name {
+            let what = format!("node {node} leads; let it step down, and stop it, before it is removed");
+            return Err(WireError::invalid(what));
+        }
+        self.members.check_silent(&node)?;
+        // First: after a failure the node is listed, and the request may be repeated.
+        let reports = self.keeper.as_ref().map_or(Ok(0), |keeper| keeper.forget(&name))?;
+        let addresses = self.members.remove(&self.db, &node)?;
+        if addresses.is_none() && reports == 0 {
+            return Err(WireError::not_found(format!("there is no node {node}")));
+        }
+        tracing::info!(node, reports, "removed a node from the cluster");
+        Ok(RemovedMember { node, addresses, reports })
     }
 }

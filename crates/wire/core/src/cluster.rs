@@ -159,6 +159,17 @@ pub struct SteppedDown {
     pub within: Duration,
 }
 
+/// A node that was removed from the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedMember {
+    /// Its name.
+    pub node: String,
+    /// Its addresses, if it was a member.
+    pub addresses: Option<NodeAddresses>,
+    /// Reports of it that were deleted from the checkpoint store.
+    pub reports: u64,
+}
+
 /// The node that this server runs.
 pub trait Cluster: Send + Sync {
     /// The state of the node and of what it knows about the others. Does not wait.
@@ -199,6 +210,15 @@ pub trait Cluster: Send + Sync {
     /// [`crate::Code::NotLeader`]; [`crate::Code::ResourceExhausted`]: no other node has reported, so none could lead;
     /// [`crate::Code::OutcomeUnknown`] of the last commits: this node no longer leads.
     fn step_down(&self) -> Result<SteppedDown, WireError>;
+
+    /// Removes a node that will not return from the members, and its reports from the checkpoint store. If it starts again, it
+    /// joins again. May be repeated after a failure.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotLeader`]; [`crate::Code::InvalidArgument`]: no name of a node, or that of the leader;
+    /// [`crate::Code::ResourceExhausted`]: the node runs; [`crate::Code::NotFound`]; [`crate::Code::Io`] of the checkpoint store;
+    /// errors of the database.
+    fn remove(&self, node: &str) -> Result<RemovedMember, WireError>;
 }
 
 /// The state of a node as metrics.

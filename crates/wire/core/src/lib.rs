@@ -25,7 +25,7 @@ pub use calls::processor::{Processors, pin_to_cpu};
 pub use calls::reading::Reading;
 pub use calls::{AskedStore, InFlight, Service, StoreInfo};
 pub use cluster::{
-    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, SteppedDown,
+    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown,
 };
 pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};

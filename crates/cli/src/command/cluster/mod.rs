@@ -1,6 +1,7 @@
 //! `ropewalk cluster`: the nodes of the cluster of a server, and who leads.
 
 mod leadership;
+mod members;
 mod status;
 
 use std::rc::Rc;
@@ -18,12 +19,18 @@ pub(crate) enum Cluster {
     Status,
     /// Let the node that leads give it up, and print the node that leads next
     StepDown,
+    /// Remove a node that will not return, so that the shared log is no longer retained for it
+    Remove {
+        /// Its name, as `status` prints it
+        node: String,
+    },
 }
 
 pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
     match command {
         Cluster::Status => status::status(context),
         Cluster::StepDown => leadership::step_down(context),
+        Cluster::Remove { node } => members::remove(context, node),
     }
 }
 

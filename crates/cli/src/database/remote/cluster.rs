@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde::Deserialize;
 
-use super::{NOTHING, Remote};
+use super::{NOTHING, Remote, encode};
 use crate::database::listed::{ListedMember, ListedNode};
 use crate::output::failure::Result;
 
@@ -29,6 +29,16 @@ pub(crate) struct SteppedDown {
     pub(crate) node: String,
     pub(crate) term: u64,
     pub(crate) leads_within_ms: u64,
+}
+
+/// A node that was removed.
+#[derive(Deserialize)]
+pub(crate) struct RemovedNode {
+    pub(crate) node: String,
+    /// Its addresses, if it was a member.
+    pub(crate) addresses: Option<Vec<String>>,
+    /// Its reports that were deleted from the checkpoint store.
+    pub(crate) reports: u64,
 }
 
 #[derive(Default, Deserialize)]
@@ -76,5 +86,10 @@ impl Remote {
     /// Lets the node give up leading.
     pub(crate) fn step_down(&self) -> Result<SteppedDown> {
         self.client.ask(Method::POST, "/v1/cluster/step-down", NOTHING)
+    }
+
+    /// Removes a node that will not return.
+    pub(crate) fn remove_node(&self, node: &str) -> Result<RemovedNode> {
+        self.client.ask(Method::DELETE, &format!("/v1/cluster/members/{}", encode(node)), NOTHING)
     }
 }

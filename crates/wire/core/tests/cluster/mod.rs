@@ -10,8 +10,8 @@ use ropewalk::cluster::{LogId, MemorySharedLog, Role, SharedLog as _, SharedOpti
 use ropewalk::engine::Env;
 use ropewalk::{Database, Options, Seq};
 use ropewalk_wire::{
-    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, Service, ServiceSettings,
-    SteppedDown, WireError,
+    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, RemovedMember, Service,
+    ServiceSettings, SteppedDown, WireError,
 };
 
 /// A node of the cluster of a test.
@@ -159,5 +159,14 @@ impl Cluster for State {
         let term = self.term();
         self.db.engine().step_down()?;
         Ok(SteppedDown { node: member(self.number).node, term, within: Duration::from_secs(7) })
+    }
+
+    fn remove(&self, node: &str) -> Result<RemovedMember, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        let found = self.members().into_iter().find(|member| member.node == node);
+        let found = found.ok_or_else(|| WireError::not_found(format!("there is no node {node}")))?;
+        Ok(RemovedMember { node: found.node, addresses: Some(found.addresses), reports: 1 })
     }
 }

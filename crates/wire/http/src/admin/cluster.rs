@@ -9,14 +9,16 @@ use ropewalk::Seq;
 use ropewalk::cluster::Role;
 use ropewalk_auth::{Needs, Resource};
 use ropewalk_wire::{
-    CheckpointStatus, Cluster, Member, MemberReport, NodeAddresses, SteppedDown, WireError, blocking,
+    CheckpointStatus, Cluster, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown, WireError,
+    blocking,
 };
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
 use crate::route::Route;
 
@@ -27,6 +29,7 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Needs::LOGIN, routes!(status)),
         Route::new(Needs::admin(Resource::AllStores), routes!(step_down)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(remove)),
     ]
 }
 
@@ -200,6 +203,51 @@ async fn step_down(State(app): State<App>, NoBody: NoBody) -> Result<Json<Steppe
     let cluster = cluster(&app)?;
     let SteppedDown { node, term, within } = blocking(|| cluster.step_down())?;
     Ok(Json(SteppedDownOut { node, term, leads_within_ms: within.as_millis() as u64 }))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct NodeName {
+    /// Name of the node: 32 hexadecimal digits.
+    #[param(min_length = 32, max_length = 32, pattern = "^[0-9a-f]+$")]
+    node: String,
+}
+
+/// A node that was removed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RemovedClusterMember)]
+struct RemovedOut {
+    /// Its name.
+    #[schema(example = "5d3c1f0a9b8e47d26c5b4a39281706f5")]
+    node: String,
+    /// Its addresses, if it was a member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<Vec<String>>,
+    /// Its reports that were deleted from the checkpoint store: while they are there, the shared log is retained for the node.
+    reports: u64,
+}
+
+/// Removes a node that will not return.
+///
+/// It is no longer listed, and the shared log is no longer retained for it. A node that is started again joins again. A node that
+/// has reported within the last seconds is not removed: `resource_exhausted`. Needs the right `admin` on every store.
+#[utoipa::path(
+    delete, path = "/v1/cluster/members/{node}", operation_id = "remove_cluster_member", tag = "access",
+    params(NodeName),
+    responses(
+        (status = 200, description = "Removed.", body = RemovedOut),
+        (status = 404, description = "There is no such node, or this node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn remove(
+    State(app): State<App>,
+    Named(NodeName { node }): Named<NodeName>,
+    NoBody: NoBody,
+) -> Result<Json<RemovedOut>, Problem> {
+    let cluster = cluster(&app)?;
+    let RemovedMember { node, addresses, reports } = blocking(|| cluster.remove(&node))?;
+    let addresses = addresses.map(|addresses| addresses.urls().to_vec());
+    Ok(Json(RemovedOut { node, addresses, reports }))
 }
 
 #[derive(Deserialize)]

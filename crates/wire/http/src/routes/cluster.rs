@@ -234,6 +234,7 @@ mod tests {
             (Method::POST, "/v1/sql", Place::Either),
             (Method::DELETE, "/v1/session", Place::Here),
             (Method::POST, "/v1/cluster/step-down", Place::Here),
+            (Method::DELETE, "/v1/cluster/members/{node}", Place::Leader),
             (Method::PUT, "/v1/users/{user}", Place::Leader),
             (Method::POST, "/read", Place::Here),
             (Method::POST, "/append", Place::Leader),

@@ -217,6 +217,22 @@ async fn leader_steps_down_on_request_and_other_nodes_refuse() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn member_is_removed_by_the_leader() {
+    let pair = pair().await;
+    let node = format!("{:032x}", 2);
+    let path = format!("/v1/cluster/members/{node}");
+    assert_eq!(pair.follower.request("DELETE", &path, &[], b"").await.status, 201);
+    assert_eq!(pair.sent.take(), [format!("http://n1:4780 DELETE {path} ")]);
+    let removed = pair.leader.request("DELETE", &path, &[], b"").await.ok();
+    assert_eq!((&removed["node"], &removed["reports"]), (&node.into(), &1.into()));
+    assert_eq!(removed["addresses"][0], "http://n2:4780");
+    let other = format!("/v1/cluster/members/{:032x}", 3);
+    pair.leader.request("DELETE", &other, &[], b"").await.refused(404, "not_found");
+    let alone = Server::start().await;
+    alone.request("DELETE", &path, &[], b"").await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn report_of_a_node_needs_the_secret() {
     let pair = pair().await;
     let report = json!({ "node": "0".repeat(32), "addresses": "http://n2:4780", "seq": 3 }).to_string();
