@@ -35,7 +35,7 @@ impl Checkpoints {
         let not_replaced = |what: String| CheckpointError::NotReplaced { dir: dir.to_owned(), what };
         let (identity, oldest) = (log.identity()?, log.bounds()?.oldest);
         let Some(copy) = LocalCopy::open(env, dir)? else {
-            return Err(not_replaced("there is none".to_owned()));
+            return Err(not_replaced("it does not exist".to_owned()));
         };
         let (last, place) = (copy.last(), copy.place().cloned());
         // Its lock is needed to delete the files.

@@ -9,6 +9,8 @@ use ropewalk_wire::{NodeAddresses, Service};
 use crate::config::settings::{Settings, SettingsError};
 use crate::server::ServeError;
 
+const WHAT: &str = "this build has no clusters: it was made without the feature `cluster`";
+
 /// Nothing outlives the database.
 #[derive(Default)]
 pub(crate) struct Lasting;
@@ -52,8 +54,7 @@ pub(crate) fn join(
     _settings: &Settings,
     _addresses: &NodeAddresses,
 ) -> Result<(Database, Joined), ServeError> {
-    let what = "this build has no clusters: it was made without the feature `cluster`".to_owned();
-    Err(SettingsError::Invalid { place: "cluster.log".to_owned(), what }.into())
+    Err(SettingsError::Invalid { place: "cluster.log".to_owned(), what: WHAT.to_owned() }.into())
 }
 
 impl Joined {
@@ -80,4 +81,55 @@ impl Joined {
 
 pub(crate) fn after(end: &End, _settings: &Settings) -> Result<Again, ServeError> {
     match *end {}
+}
+
+/// Directories of nodes, which this build cannot read.
+pub(crate) mod directories {
+    use std::path::Path;
+
+    use ropewalk::Class;
+
+    use super::WHAT;
+    use crate::config::settings::Settings;
+    use crate::directories::{DirectoryError, LeftCluster, NewLog, NewLogMade, Restored};
+
+    fn absent() -> DirectoryError {
+        DirectoryError::new(Class::Invalid, WHAT, "")
+    }
+
+    /// Rejects every call.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn make_log(_settings: &Settings, _new: &NewLog) -> Result<NewLogMade, DirectoryError> {
+        Err(absent())
+    }
+
+    /// Rejects every call.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn adopt(_settings: &Settings, _dir: &Path) -> Result<u64, DirectoryError> {
+        Err(absent())
+    }
+
+    /// Rejects every call.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn leave(_dir: &Path) -> Result<LeftCluster, DirectoryError> {
+        Err(absent())
+    }
+
+    /// Rejects every call.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn restore(
+        _store: &Path,
+        _dir: &Path,
+        _notice: &mut dyn FnMut(String),
+    ) -> Result<Restored, DirectoryError> {
+        Err(absent())
+    }
 }

@@ -10,6 +10,7 @@
 
 mod adapter;
 mod checkpoints;
+pub(crate) mod directories;
 mod forward;
 mod identity;
 mod lead;

@@ -52,9 +52,10 @@ fn place(method: &Method, path: &str) -> Place {
     }
     let last = path.rsplit('/').next().unwrap_or_default();
     match (path, last.rsplit_once(':').map(|(_, verb)| verb)) {
-        // No route; sessions of browsers, the configuration and backups belong to a node, and a node is told to step down.
-        ("" | "/v1/session" | "/v1/cluster/step-down", _) => Place::Here,
-        ("/-/reload" | "/api/v1/admin/tsdb/snapshot", _) => Place::Here,
+        // No route; sessions of browsers, the configuration and backups belong to a node.
+        ("" | "/v1/session" | "/-/reload" | "/api/v1/admin/tsdb/snapshot", _) => Place::Here,
+        // The client means the node that it calls.
+        ("/v1/cluster/step-down", _) => Place::Here,
         ("/v1/sql", _) | (_, Some("aggregate")) => Place::Either,
         (_, Some("query" | "last" | "count" | "exists" | "distinct" | "explain")) => Place::Here,
         ("/read", _) => Place::Here,
