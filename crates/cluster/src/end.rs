@@ -10,6 +10,9 @@ pub enum End {
     /// Another node leads, and this node's memory may hold commits that the shared log does not have.
     #[error("another node leads; this one opens its database again and follows")]
     Deposed,
+    /// The node led, and gave it up on request.
+    #[error("this node has stepped down; it opens its database again and follows")]
+    SteppedDown,
     /// The database stopped: a failed write, or a commit of which it is unknown whether the shared log has it.
     #[error("{error}; this node opens its database again and follows")]
     Stopped {
@@ -18,7 +21,7 @@ pub enum End {
     },
     /// The entries that follow this node's place were removed. It needs a newer copy of the database.
     #[error(
-        "the shared log begins at entry {oldest}, after the place of this node; restore a newer backup here"
+        "the shared log begins at entry {oldest}, after the place of this node, which needs a newer copy"
     )]
     Trimmed {
         /// The oldest entry that can be read.
@@ -41,6 +44,6 @@ pub enum End {
 impl End {
     /// True if the owner may open the database again and continue. Otherwise an operator decides.
     pub fn is_reopened(&self) -> bool {
-        matches!(self, Self::Deposed | Self::Stopped { .. })
+        matches!(self, Self::Deposed | Self::SteppedDown | Self::Stopped { .. })
     }
 }

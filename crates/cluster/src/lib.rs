@@ -35,7 +35,7 @@ mod status;
 pub use barriers::BarrierError;
 pub use end::End;
 pub use node::{Done, Node, Stepped};
-pub use reseed::{Reseed, ReseedError, Reseeded, adopt};
+pub use reseed::{Left, Reseed, ReseedError, Reseeded, adopt, leave};
 pub use running::RunningNode;
 pub use settings::Settings;
 pub use status::Status;

@@ -4,7 +4,7 @@
 //! follower: read ─┬─ entries ─▶ apply ─▶ heard of the leader
 //!                 ├─ unavailable ─▶ wait
 //!                 └─ nothing ─▶ quiet for lease + random share ─▶ the log answers ─▶ one renewal interval ─▶ campaign
-//! leader:   readers wait, or idle for a third of the lease ─▶ renew
+//! leader:   readers wait, or idle for a third of the lease ─▶ renew; asked to step down ─▶ end
 //! ```
 //! The interval before a campaign is for the leader: when the log service itself was away, both find it back at the same
 //! time, and the leader should stay.
@@ -95,8 +95,12 @@ struct State {
     attempts: u64,
     /// Since when the log answers, after that time has passed.
     answers_since: Option<u64>,
+    /// When this node may try to lead at the earliest.
+    not_before: u64,
     /// This node leads, and has prepared its database for that.
     has_begun: bool,
+    /// It led, and gave that up.
+    has_stepped_down: bool,
     /// When it had everything that the log had.
     caught_up: u64,
     /// Name of the log, once it has answered.
@@ -125,7 +129,9 @@ impl Node {
             patience: settings.patience(0),
             attempts: 0,
             answers_since: None,
+            not_before: now,
             has_begun: false,
+            has_stepped_down: false,
             caught_up: now,
             identity: None,
             surveys: 0,
@@ -156,6 +162,14 @@ impl Node {
             thread: Mutex::new(None),
             is_run: AtomicBool::new(false),
         }
+    }
+
+    /// Does not try to lead for `time` from now on: for a node that has stepped down, [`Settings::patience_max`] or more.
+    #[must_use]
+    pub fn hold_off(self, time: Duration) -> Self {
+        let now = self.engine().env().clock.monotonic_nanos();
+        self.state.lock().not_before = after(now, time);
+        self
     }
 
     /// The database.
@@ -196,6 +210,25 @@ impl Node {
         barriers::wait(&receiver, Duration::from_nanos(left))
     }
 
+    /// Gives up leading, so that another node leads; returns the term that ends. Commits that took place are acknowledged. The
+    /// node ends with [`End::SteppedDown`]; its owner opens the database again, with [`Node::hold_off`].
+    ///
+    /// Cost: an append to the shared log if commits wait for theirs; until another node leads no node accepts a commit.
+    ///
+    /// # Errors
+    /// [`EngineError::NotLeader`], with the leader's address. [`LogError::Unknown`](ropewalk_log::LogError::Unknown): it is
+    /// unknown whether the last commits took place, and the node ends, too.
+    pub fn step_down(&self) -> Result<u64, EngineError> {
+        // Between two steps, so that the next one finds the reason.
+        let mut state = self.state.lock();
+        let term = self.engine().place().term;
+        self.engine().step_down()?;
+        state.has_stepped_down = true;
+        drop(state);
+        self.wake();
+        Ok(term)
+    }
+
     /// Does what is due at `now`, in nanoseconds of the monotonic clock of the database. One call at a time does something;
     /// others wait for it.
     pub fn step(&self, now: u64) -> Stepped {
@@ -215,7 +248,7 @@ impl Node {
         if let Some(end) = &state.end {
             return Err(end.clone());
         }
-        self.check_running()?;
+        self.check_running(state)?;
         self.survey(state, now)?;
         match self.engine().role() {
             Role::Leader { term } => self.lead(state, now, term),
@@ -259,7 +292,7 @@ impl Node {
     /// The log has no further entry.
     fn wait_or_campaign(&self, state: &mut State, now: u64) -> Result<Stepped, End> {
         state.caught_up = now;
-        let waits_until = after(state.heard, state.patience);
+        let waits_until = after(state.heard, state.patience).max(state.not_before);
         if now < waits_until {
             // The read has waited for an entry, unless the settings say that it does not.
             let again = if self.settings.read_wait.is_zero() { after(now, RETRY_PAUSE) } else { now };
@@ -374,15 +407,16 @@ impl Node {
 
     /// Something failed that may succeed later, unless the engine has stopped.
     fn failed(&self, state: &mut State, now: u64, cause: &dyn core::fmt::Display) -> Result<Stepped, End> {
-        self.check_running()?;
+        self.check_running(state)?;
         let cause = cause.to_string();
         state.unavailable = Some(cause.clone());
         Ok(Stepped { done: Done::Unavailable { cause }, again: after(now, RETRY_PAUSE) })
     }
 
-    fn check_running(&self) -> Result<(), End> {
+    fn check_running(&self, state: &State) -> Result<(), End> {
         match self.engine().stopped() {
             None => Ok(()),
+            Some(_) if state.has_stepped_down => Err(End::SteppedDown),
             Some(_) if self.engine().is_deposed() => Err(End::Deposed),
             Some(error @ EngineError::Diverged { .. }) => Err(End::Diverged { error }),
             Some(error) => Err(End::Stopped { error }),

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use ropewalk_base::{Seq, hex};
 use ropewalk_engine::{EngineError, LocalCopy};
 use ropewalk_log::shared::{
-    AppendError, ChainHash, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, SharedError,
-    SharedLog, commits, put_commit,
+    AppendError, ChainHash, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, SavedPlace,
+    SharedError, SharedLog, commits, put_commit,
 };
 use ropewalk_log::{LogError, LogId, LogReader};
 use ropewalk_vfs::Env;
@@ -128,7 +128,7 @@ pub struct Reseed<'a> {
     pub accepts_loss: bool,
     /// Name of the node that does it.
     pub node: [u8; 16],
-    /// Address that it advertises.
+    /// Address that it advertises; empty when it does not lead afterwards.
     pub address: &'a str,
 }
 
@@ -275,6 +275,27 @@ pub fn adopt(env: &Env, dir: &Path, log: &dyn SharedLog) -> Result<Seq, ReseedEr
     }
     copy.forget_place()?;
     Ok(last)
+}
+
+/// A database that was a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Its newest commit.
+    pub seq: Seq,
+    /// The place in its shared log that it had noted, if it had.
+    pub place: Option<SavedPlace>,
+}
+
+/// Makes the database in `dir`, of a node that does not run, a database that is alone: it forgets its place in the shared log.
+/// Once it has committed alone, it cannot follow that log again.
+///
+/// # Errors
+/// [`ReseedError::NoDatabase`]; [`ReseedError::Engine`], among others while a process has the database open.
+pub fn leave(env: &Env, dir: &Path) -> Result<Left, ReseedError> {
+    let mut copy = open(env, dir)?;
+    let (seq, place) = (copy.last(), copy.place().cloned());
+    copy.forget_place()?;
+    Ok(Left { seq, place })
 }
 
 fn open(env: &Env, dir: &Path) -> Result<LocalCopy, ReseedError> {

@@ -35,6 +35,11 @@ impl Settings {
         self.lease / 3
     }
 
+    /// Longest time without an entry after which a node that the shared log answers tries to lead.
+    pub fn patience_max(&self) -> Duration {
+        self.lease * 2 + self.renewal_interval()
+    }
+
     /// Time without an entry after which this node tries to lead for the `attempt`-th time: between one lease and two.
     pub(crate) fn patience(&self, attempt: u64) -> Duration {
         let mut seed = self.seed.to_le_bytes().to_vec();
@@ -56,6 +61,7 @@ mod tests {
             let lease = Settings::default().lease;
             assert!((lease..lease * 2).contains(&of(seed, 1)), "{:?}", of(seed, 1));
             assert_eq!(of(seed, 1), of(seed, 1));
+            assert!(of(seed, 1) < Settings::default().patience_max());
         }
         assert!((0..50).any(|seed| of(seed, 1) != of(seed + 1, 1)));
         assert!((0..50).any(|attempt| of(7, attempt) != of(7, attempt + 1)));

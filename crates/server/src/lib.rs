@@ -16,6 +16,7 @@ mod cluster;
 mod cluster;
 mod config;
 mod console;
+pub mod directories;
 mod net;
 mod process;
 mod projections;

@@ -5,6 +5,7 @@
 //! stop: no new connection ─▶ streams end, requests finish (bounded time) ─▶ sync and close
 //!
 //! node of a cluster: each round opens the database as a follower ─▶ caught up ─▶ ports … ─▶ deposed: stop, next round
+//!                    └ before that, an empty directory gets the database of a checkpoint, if there are checkpoints
 //! ```
 //! SIGTERM and SIGINT stop the server; a second one stops it at once, without waiting for requests. SIGHUP
 //! reads the certificates and `prometheus.config` again. Commits acknowledged as durable survive however the
@@ -35,8 +36,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::cluster::{self, Joined};
-use crate::config::settings::{Console, Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
+use crate::cluster::{self, Filling, Joined};
+use crate::config::settings::{Cluster, Console, Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::config::units::{Every, Listen, Period, Share, StoreListen};
 use crate::net::connection::{Port, Protocol, Room};
 use crate::net::listen::{Listener, LocalSocket};
@@ -65,6 +66,8 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 const DEPOSED_DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Least memory, as in the engine.
 const MEMORY_MIN: u64 = 1 << 20;
+/// Least `cluster.grace`: a node of an idle cluster reports a new place every half minute.
+const GRACE_MIN: Duration = Duration::from_secs(60);
 
 /// Why the server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -169,8 +172,8 @@ pub fn serve(
         let begun = Instant::now();
         match round(effective, &mut lasting, &mut said) {
             Ok(Round::Stopped) => break Ok(()),
-            Ok(Round::Reopen) if begun.elapsed() < SHORT_ROUND => std::thread::sleep(REOPEN_PAUSE),
-            Ok(Round::Reopen) => {}
+            Ok(Round::Reopen(_)) if begun.elapsed() < SHORT_ROUND => std::thread::sleep(REOPEN_PAUSE),
+            Ok(Round::Reopen(_)) => {}
             Err(error) => break Err(error),
         }
     };
@@ -202,7 +205,7 @@ enum Round {
     /// By a signal.
     Stopped,
     /// The database is opened again.
-    Reopen,
+    Reopen(cluster::Again),
 }
 
 /// Opens the database, serves it, and closes it.
@@ -231,6 +234,11 @@ fn round(
         None => (options.open(&settings.dir.0)?, None),
         Some(_) => {
             let addresses = advertised(settings, &mut lasting.ports)?;
+            if let Some(filling) = lasting.cluster.fill(settings)?
+                && runtime.block_on(is_stopped_while_filled(filling, lasting))?
+            {
+                return Ok(Round::Stopped);
+            }
             let (db, joined) = cluster::join(&mut lasting.cluster, options, settings, &addresses)?;
             (db, Some(joined))
         }
@@ -261,13 +269,29 @@ fn round(
         closed?;
     }
     wait_for_release(&engine, done)?;
+    if let Round::Reopen(again) = done {
+        lasting.cluster.prepare(again, settings)?;
+    }
     Ok(done)
+}
+
+/// Waits until the directory of a new node has the database of a checkpoint; true when a signal came first.
+async fn is_stopped_while_filled(mut filling: Filling, lasting: &mut Lasting) -> Result<bool, ServeError> {
+    let Some(signals) = &mut lasting.signals else { return Ok(false) };
+    tokio::select! {
+        filled = filling.finished() => filled.map(|()| false),
+        signal = signals.stop() => {
+            tracing::info!(signal, "stopping");
+            filling.stop();
+            Ok(true)
+        }
+    }
 }
 
 /// Waits until nothing uses the engine any more, so that its directory can be opened again.
 fn wait_for_release<T>(engine: &Weak<T>, done: Round) -> Result<(), ServeError> {
     let until = Instant::now() + RELEASE_TIME;
-    while done == Round::Reopen && engine.strong_count() > 0 {
+    while done != Round::Stopped && engine.strong_count() > 0 {
         if Instant::now() >= until {
             let what = format!("a request still uses the database {RELEASE_TIME:?} after it was closed");
             return Err(ServeError::Cluster { what });
@@ -292,7 +316,7 @@ async fn serve_round(
     if let Some(joined) = joined {
         tokio::select! {
             caught_up = joined.caught_up() => caught_up?,
-            end = joined.ended() => return reopened(&end),
+            end = joined.ended() => return reopened(&end, &effective.settings),
             signal = signals.stop() => {
                 tracing::info!(signal, "stopping");
                 return Ok(Round::Stopped);
@@ -304,11 +328,12 @@ async fn serve_round(
         said(&running.addresses)?;
         *is_announced = true;
     }
-    running.until_told(signals, joined).await
+    running.until_told(signals, joined, &effective.settings).await
 }
 
-fn reopened(end: &cluster::End) -> Result<Round, ServeError> {
-    Ok(if cluster::is_reopened(end)? { Round::Reopen } else { Round::Stopped })
+/// The end of the round after the end of its node.
+fn reopened(end: &cluster::End, settings: &Settings) -> Result<Round, ServeError> {
+    cluster::after(end, settings).map(Round::Reopen)
 }
 
 /// The addresses that other nodes and clients reach, of ports that are taken for them.
@@ -355,16 +380,7 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.dev_tls && settings.tls.cert.is_some() {
         return refuse("dev_tls", "makes a certificate, and tls.cert names another; take one of them out");
     }
-    if settings.cluster.log.is_some() && settings.cluster.advertise.is_none() {
-        return refuse("cluster.advertise", "is missing: clients and other nodes have to reach this node");
-    }
-    if settings.cluster.log.is_none() && settings.cluster.advertise.is_some() {
-        return refuse("cluster.log", "is missing: cluster.advertise alone makes no cluster");
-    }
-    let host = settings.cluster.advertise.as_deref().unwrap_or("host");
-    if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/,@".contains(&byte)) {
-        return refuse("cluster.advertise", "is not a host name or an IP address");
-    }
+    check_cluster(&settings.cluster)?;
     let addresses = [
         settings.http.listen.address(),
         settings.grpc.listen.address(),
@@ -374,6 +390,33 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     let is_off = addresses.iter().flatten().next().is_none() && settings.grpc.stores.is_empty();
     if is_off && !settings.socket.0 {
         return refuse("http.listen", "every port is off; there would be nothing to serve");
+    }
+    Ok(())
+}
+
+/// Checks constraints between settings of a cluster.
+fn check_cluster(cluster: &Cluster) -> Result<(), SettingsError> {
+    let refuse = |place: &str, what: &str| {
+        Err(SettingsError::Invalid { place: place.to_owned(), what: what.to_owned() })
+    };
+    if cluster.log.is_some() && cluster.advertise.is_none() {
+        return refuse("cluster.advertise", "is missing: clients and other nodes have to reach this node");
+    }
+    if cluster.log.is_none() && cluster.advertise.is_some() {
+        return refuse("cluster.log", "is missing: cluster.advertise alone makes no cluster");
+    }
+    if cluster.log.is_none() && cluster.checkpoints.is_some() {
+        return refuse("cluster.log", "is missing: cluster.checkpoints has checkpoints of a cluster");
+    }
+    if cluster.rejoin && cluster.checkpoints.is_none() {
+        return refuse("cluster.checkpoints", "is missing: cluster.rejoin begins with a checkpoint");
+    }
+    if cluster.grace.0 < GRACE_MIN {
+        return refuse("cluster.grace", "is below the least, 1m");
+    }
+    let host = cluster.advertise.as_deref().unwrap_or("host");
+    if host.is_empty() || !host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/,@".contains(&byte)) {
+        return refuse("cluster.advertise", "is not a host name or an IP address");
     }
     Ok(())
 }
@@ -502,7 +545,7 @@ impl<'p> Running<'p> {
         let service = Service::new(db, service_settings)?;
         service.metrics().add_source(crate::projections::gauges);
         if let Some(joined) = joined {
-            joined.serve(&service, settings);
+            joined.serve(&service, settings)?;
         }
         let certificates = certificates(settings)?;
         refuse_exposed(settings, &service)?;
@@ -713,6 +756,7 @@ impl<'p> Running<'p> {
         mut self,
         signals: &mut Signals,
         joined: Option<&Joined>,
+        settings: &Settings,
     ) -> Result<Round, ServeError> {
         let manager = ServiceManager::from_environment();
         manager.ready();
@@ -723,7 +767,7 @@ impl<'p> Running<'p> {
                 manager.stopping();
                 Ok(Round::Stopped)
             }
-            end = ended(joined) => reopened(&end),
+            end = ended(joined) => reopened(&end, settings),
         };
         let drain_time = match round {
             Ok(Round::Stopped) => self.drain_time,
@@ -737,7 +781,7 @@ impl<'p> Running<'p> {
             () = Room::drain(room) => {}
             () = tokio::time::sleep(drain_time) => tracing::warn!("some requests did not finish in time"),
             signal = signals.stop() => match round {
-                Ok(Round::Reopen) => {
+                Ok(Round::Reopen(_)) => {
                     tracing::info!(signal, "stopping");
                     return Ok(Round::Stopped);
                 }

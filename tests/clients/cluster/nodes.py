@@ -67,6 +67,13 @@ class Process:
             self._running.wait()
             self._running = None
 
+    def stop(self):
+        """Ends it as an operator does, and returns its exit code."""
+        self._running.terminate()
+        code = self._running.wait(PATIENCE)
+        self._running = None
+        return code
+
     def signal(self, number):
         self._running.send_signal(number)
 
@@ -102,14 +109,27 @@ class Nats:
 class Node(Process):
     """A node. `http`, `postgres` and `mongo` are its ports."""
 
-    def __init__(self, binary, place, name, url, ports):
-        self.name, self._ready = name, place / f"{name}.ready"
+    def __init__(self, binary, place, name, url, ports, options=()):
+        self.name, self.directory, self._ready = name, place / name, place / f"{name}.ready"
         self.http, self.postgres, self.mongo = ports
-        command = [binary, "serve", place / name, "--cluster", url, "--advertise", "127.0.0.1", "--cluster-lease", LEASE]
-        for protocol, port in zip(PROTOCOLS, ports):
+        self._binary, self._options = binary, options
+        super().__init__(self._on(url), place / f"{name}.log")
+
+    def _on(self, url):
+        """The command of this node on the shared log at a URL."""
+        command = [self._binary, "serve", self.directory, "--cluster", url, "--advertise", "127.0.0.1"]
+        for protocol, port in zip(PROTOCOLS, (self.http, self.postgres, self.mongo)):
             command += [f"--{protocol}-listen", f"127.0.0.1:{port}"]
         command += ["--grpc-listen", "off", "--prometheus-self-scrape", "off", "--ready-file", self._ready]
-        super().__init__(command, place / f"{name}.log")
+        return [*command, "--cluster-lease", LEASE, *self._options]
+
+    def move_to(self, url):
+        """The next start is on another shared log."""
+        self._command = self._on(url)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.http}"
 
     def start(self):
         self._ready.unlink(missing_ok=True)
@@ -148,18 +168,20 @@ class Node(Process):
 
 
 class Cluster:
-    """Three nodes over three servers of NATS."""
+    """Three nodes over three servers of NATS. `options` are further settings of each node; `{place}` in them is a directory that
+    all nodes reach."""
 
-    def __init__(self, binary, number=3):
+    def __init__(self, binary, number=3, options=()):
         self._directory = tempfile.TemporaryDirectory(prefix="ropewalk-cluster-")
-        place = Path(self._directory.name)
+        self.place = place = Path(self._directory.name)
+        options = [option.format(place=place) for option in options]
         self.nats, self.nodes = None, []
         try:
             self.nats = Nats(place)
             binary = str(Path(binary).resolve())
             ports, each = free_ports(number * len(PROTOCOLS)), len(PROTOCOLS)
             self.nodes = [
-                Node(binary, place, f"node{name}", self.nats.url, ports[name * each : (name + 1) * each])
+                Node(binary, place, f"node{name}", self.nats.url, ports[name * each : (name + 1) * each], options)
                 for name in range(number)
             ]
             for node in self.nodes:

@@ -94,7 +94,7 @@ enum Command {
     Doc(Doc),
     /// Serve the database over HTTP and gRPC, on separate ports, until SIGTERM or SIGINT
     Serve(Serve),
-    /// Show the nodes of the cluster of a server
+    /// Show and manage the nodes of a cluster
     #[command(subcommand)]
     Cluster(Cluster),
     /// Manage the users of a server

@@ -35,12 +35,18 @@ pub(crate) struct ListedNode {
     /// `alone`, `leader` or `follower`; empty when the node did not answer.
     pub(crate) role: String,
     pub(crate) term: u64,
+    /// The URL of the leader's HTTP API, if the node knows it.
+    pub(crate) leader: Option<String>,
     pub(crate) seq: u64,
     pub(crate) lag_ms: u64,
     pub(crate) lag_commits: u64,
     /// The URL of its HTTP API.
     pub(crate) address: Option<String>,
     pub(crate) log_error: Option<String>,
+    /// The newest checkpoint of the cluster that it knows.
+    pub(crate) checkpoint: Option<u64>,
+    pub(crate) checkpoint_age_ms: Option<u64>,
+    pub(crate) checkpoint_error: Option<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) members: Vec<ListedMember>,
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
 mod backups;
+mod cluster;
 mod commands;
 mod damage;
 mod demo;

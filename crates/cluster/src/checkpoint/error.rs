@@ -67,6 +67,20 @@ pub enum CheckpointError {
         /// Each checkpoint with the reason, separated by semicolons.
         rejected: String,
     },
+    /// The store has no checkpoint of which everything is there.
+    #[error("the checkpoint store has no complete checkpoint: {rejected}")]
+    NoneComplete {
+        /// Each checkpoint with the reason, separated by semicolons.
+        rejected: String,
+    },
+    /// A database that was not deleted, because a checkpoint may not have all of it.
+    #[error("the database in {} is not replaced by a checkpoint: {what}", dir.display())]
+    NotReplaced {
+        /// Its directory.
+        dir: PathBuf,
+        /// Why.
+        what: String,
+    },
 }
 
 /// Makes an error of a file.

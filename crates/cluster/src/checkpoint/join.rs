@@ -112,10 +112,8 @@ impl Checkpoints {
                 if oldest <= EntryIndex(1) {
                     return Ok(Joined::FromFirstEntry);
                 }
-                let reasons: Vec<String> = rejected.iter().map(|(_, reason)| reason.clone()).collect();
-                let reasons =
-                    if reasons.is_empty() { "none was found".to_owned() } else { reasons.join("; ") };
-                return Err(CheckpointError::NoneFits { oldest, rejected: reasons });
+                let rejected = reasons(rejected.into_iter().map(|(_, reason)| reason));
+                return Err(CheckpointError::NoneFits { oldest, rejected });
             };
             let used = self.use_checkpoint(number, (identity, oldest), &target, notice);
             let cause = match used {
@@ -135,6 +133,37 @@ impl Checkpoints {
         }
     }
 
+    /// Gives the directory `dir`, if it has no database, the newest complete checkpoint, of whichever shared log: for a
+    /// cluster of which nothing else is left. Interrupted, it may be called again, and continues.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoneComplete`]; the store, a file. Then there is no database in `dir`.
+    pub fn restore(
+        &self,
+        env: &Env,
+        dir: &Path,
+        notice: &mut dyn FnMut(JoinNotice),
+    ) -> Result<Joined, CheckpointError> {
+        let target = Target::lock(env, dir)?;
+        target.finish()?;
+        if target.has_database()? {
+            return Ok(Joined::Present);
+        }
+        let mut rejected = Vec::new();
+        for number in self.numbers()? {
+            let manifest = self.manifest(number);
+            match manifest.and_then(|manifest| self.give(&manifest, &target, notice)) {
+                Ok(joined) => return Ok(joined),
+                Err(cause @ CheckpointError::Damaged { .. }) => {
+                    rejected.push(format!("checkpoint {number} is damaged: {cause}"));
+                    notice(JoinNotice::Rejected { number, cause });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(CheckpointError::NoneComplete { rejected: reasons(rejected) })
+    }
+
     /// Makes a checkpoint the database of a directory, if it continues in a shared log with this identity and this oldest
     /// entry.
     fn use_checkpoint(
@@ -145,19 +174,24 @@ impl Checkpoints {
         notice: &mut dyn FnMut(JoinNotice),
     ) -> Result<Used, CheckpointError> {
         let manifest = self.manifest(number)?;
-        let (log, place) = (manifest.place.log, manifest.place.place);
-        if log != identity {
-            return Ok(Used::DoesNotFit(format!("checkpoint {number} is of shared log {log}")));
+        match misfit(&manifest, identity, oldest) {
+            Some(reason) => Ok(Used::DoesNotFit(reason)),
+            None => self.give(&manifest, target, notice).map(Used::Joined),
         }
-        if place.index.next() < oldest {
-            let reason = format!("checkpoint {number} continues after entry {}", place.index);
-            return Ok(Used::DoesNotFit(reason));
-        }
-        let bytes = manifest.bytes();
+    }
+
+    /// Makes a checkpoint the database of a directory.
+    fn give(
+        &self,
+        manifest: &Manifest,
+        target: &Target<'_>,
+        notice: &mut dyn FnMut(JoinNotice),
+    ) -> Result<Joined, CheckpointError> {
+        let (number, seq, bytes) = (manifest.number, manifest.seq, manifest.bytes());
         notice(JoinNotice::Begins { number, bytes });
-        let found_bytes = self.download(target, &manifest)?;
+        let found_bytes = self.download(target, manifest)?;
         target.install()?;
-        Ok(Used::Joined(Joined::FromCheckpoint { number, seq: manifest.seq, place, bytes, found_bytes }))
+        Ok(Joined::FromCheckpoint { number, seq, place: manifest.place.place, bytes, found_bytes })
     }
 
     /// Downloads a checkpoint into `joining`; returns how many bytes were there already.
@@ -214,6 +248,21 @@ impl Checkpoints {
         file.sync_data().map_err(io("sync", path))?;
         Ok(found_bytes)
     }
+}
+
+/// Why a node cannot begin with a checkpoint in a shared log with this identity and this oldest entry, if it cannot.
+pub(super) fn misfit(manifest: &Manifest, identity: LogId, oldest: EntryIndex) -> Option<String> {
+    let (number, log, index) = (manifest.number, manifest.place.log, manifest.place.place.index);
+    if log != identity {
+        return Some(format!("checkpoint {number} is of shared log {log}"));
+    }
+    (index.next() < oldest).then(|| format!("checkpoint {number} continues after entry {index}"))
+}
+
+/// The reasons against all checkpoints, as text.
+pub(super) fn reasons(rejected: impl IntoIterator<Item = String>) -> String {
+    let rejected: Vec<String> = rejected.into_iter().collect();
+    if rejected.is_empty() { "none was found".to_owned() } else { rejected.join("; ") }
 }
 
 /// True when a file has a block at its place.

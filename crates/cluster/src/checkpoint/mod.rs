@@ -27,8 +27,10 @@ mod error;
 mod join;
 mod make;
 mod manifest;
+mod rejoin;
 mod reports;
 mod running;
+mod stoppable;
 mod store;
 mod tree;
 mod upkeep;
@@ -43,8 +45,9 @@ pub use make::{CheckpointMade, Maker};
 pub use manifest::{Block, Manifest, StoredFile};
 pub use reports::NodeReport;
 pub use running::RunningUpkeep;
+pub use stoppable::StoppableStore;
 pub use store::{CheckpointStore, OBJECT_BYTES_MAX, ObjectError};
-pub use upkeep::{Upkeep, UpkeepDone, UpkeepSettings, UpkeepStep};
+pub use upkeep::{NewestCheckpoint, Upkeep, UpkeepDone, UpkeepSettings, UpkeepStatus, UpkeepStep};
 
 /// Kind of the reports of nodes.
 const NODES: &str = "nodes";
@@ -86,6 +89,14 @@ impl Checkpoints {
     /// [`CheckpointError::Store`].
     pub fn list(&self) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
         self.found(self.numbers()?)
+    }
+
+    /// True when the store has no checkpoint.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Store`].
+    pub fn is_empty(&self) -> Result<bool, CheckpointError> {
+        Ok(self.numbers()?.is_empty())
     }
 
     /// Reads and checks everything that a checkpoint names.

@@ -108,15 +108,17 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Deletes the reports of a node that has left the cluster, so that they no longer prevent trimming of the log.
+    /// Deletes the reports of a node that has left the cluster, so that they no longer prevent trimming of the log; returns how
+    /// many.
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
-    pub fn forget(&self, node: &[u8; 16]) -> Result<(), CheckpointError> {
-        for name in self.names_of(node)? {
-            self.store.delete(&name)?;
+    pub fn forget(&self, node: &[u8; 16]) -> Result<u64, CheckpointError> {
+        let names = self.names_of(node)?;
+        for name in &names {
+            self.store.delete(name)?;
         }
-        Ok(())
+        Ok(names.len() as u64)
     }
 
     /// The nodes that have reported themselves, in the order of their names. A damaged report is left out.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, park_timeout};
 
-use crate::checkpoint::upkeep::{Upkeep, UpkeepDone};
+use ropewalk_base::sync::Mutex;
+
+use crate::checkpoint::upkeep::{Upkeep, UpkeepDone, UpkeepStatus};
 
 /// Longest wait, so that the end of the database is noticed.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -14,6 +16,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// An upkeep in its thread. Dropping it stops the thread after the current step; the database stays open.
 pub struct RunningUpkeep {
     stops: Arc<AtomicBool>,
+    /// A copy, so that its readers do not wait for a step.
+    status: Arc<Mutex<UpkeepStatus>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -26,10 +30,13 @@ impl Upkeep {
     pub fn run(mut self, mut notice: impl FnMut(UpkeepDone) + Send + 'static) -> io::Result<RunningUpkeep> {
         let stops = Arc::new(AtomicBool::new(false));
         let stopping = stops.clone();
+        let status = Arc::new(Mutex::new(self.status().clone()));
+        let shown = status.clone();
         let thread = Builder::new().name("rope-checkpoint".to_owned()).spawn(move || {
             let clock = self.maker().database().engine().env().clock.clone();
             while !stopping.load(Ordering::Acquire) {
                 let step = self.step(clock.monotonic_nanos());
+                shown.lock().clone_from(self.status());
                 step.done.into_iter().for_each(&mut notice);
                 if step.again == u64::MAX {
                     return;
@@ -40,11 +47,16 @@ impl Upkeep {
                 }
             }
         })?;
-        Ok(RunningUpkeep { stops, thread: Some(thread) })
+        Ok(RunningUpkeep { stops, status, thread: Some(thread) })
     }
 }
 
 impl RunningUpkeep {
+    /// State of the upkeep after its last step. Does not wait.
+    pub fn status(&self) -> UpkeepStatus {
+        self.status.lock().clone()
+    }
+
     /// Stops the thread and waits for its end: for a checkpoint that it is making.
     pub fn stop(mut self) {
         self.end();

@@ -83,6 +83,30 @@ pub struct UpkeepStep {
     pub again: u64,
 }
 
+/// State of an upkeep after its last step, for operators.
+#[derive(Debug, Clone, Default)]
+pub struct UpkeepStatus {
+    /// The newest checkpoint of this shared log; `None` while none is known.
+    pub newest: Option<NewestCheckpoint>,
+    /// Checkpoints that this upkeep has made.
+    pub made: u64,
+    /// Actions of this upkeep that have failed.
+    pub failures: u64,
+    /// The last action that failed in the last step, and why.
+    pub failed: Option<(&'static str, CheckpointError)>,
+}
+
+/// The newest checkpoint, as an upkeep has found or made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewestCheckpoint {
+    /// Its number.
+    pub number: u64,
+    /// The node that made it.
+    pub node: [u8; 16],
+    /// When it was made, in nanoseconds of the monotonic clock of the database; approximate if another node made it.
+    pub since: u64,
+}
+
 /// Reports, makes checkpoints and trims for one open database.
 pub struct Upkeep {
     maker: Maker,
@@ -91,8 +115,7 @@ pub struct Upkeep {
     /// Since when this upkeep runs. Times are monotonic nanoseconds.
     started: u64,
     due: u64,
-    /// The newest checkpoint of this shared log, the node that made it, and since when it exists.
-    newest: Option<(u64, [u8; 16], u64)>,
+    status: UpkeepStatus,
     /// Place of each checkpoint that was found; `None` if it cannot be used.
     places: BTreeMap<u64, Option<(LogId, EntryIndex)>>,
     /// The entry of each node's report, and when it was seen first.
@@ -109,7 +132,7 @@ impl Upkeep {
             settings,
             started: now,
             due: now,
-            newest: None,
+            status: UpkeepStatus::default(),
             places: BTreeMap::new(),
             reports: BTreeMap::new(),
         }
@@ -120,6 +143,11 @@ impl Upkeep {
         &mut self.maker
     }
 
+    /// State after the last step.
+    pub fn status(&self) -> &UpkeepStatus {
+        &self.status
+    }
+
     /// Does what is due at `now`, in nanoseconds of the monotonic clock of the database. Long while a checkpoint is made.
     pub fn step(&mut self, now: u64) -> UpkeepStep {
         let mut done = Vec::new();
@@ -128,6 +156,7 @@ impl Upkeep {
         }
         if now >= self.due {
             self.due = after(now, self.settings.pause);
+            self.status.failed = None;
             self.attempt(&mut done, "report this node", |upkeep, _| upkeep.report());
             let known =
                 self.attempt(&mut done, "read the checkpoint store", |upkeep, done| upkeep.look(now, done));
@@ -148,10 +177,11 @@ impl Upkeep {
         what: &'static str,
         attempt: impl FnOnce(&mut Self, &mut Vec<UpkeepDone>) -> Result<(), CheckpointError>,
     ) -> bool {
-        let result = attempt(self, done);
-        let is_done = result.is_ok();
-        done.extend(result.err().map(|error| UpkeepDone::Failed { what, error }));
-        is_done
+        let Err(error) = attempt(self, done) else { return true };
+        self.status.failures += 1;
+        self.status.failed = Some((what, error.clone()));
+        done.push(UpkeepDone::Failed { what, error });
+        false
     }
 
     fn checkpoints(&self) -> &Checkpoints {
@@ -225,23 +255,24 @@ impl Upkeep {
 
     fn note_newest(&mut self, manifest: &Manifest, now: u64) {
         let is_ours = self.shared_log() == Some(manifest.place.log);
-        if !is_ours || self.newest.is_some_and(|(number, ..)| number >= manifest.number) {
+        if !is_ours || self.status.newest.is_some_and(|newest| newest.number >= manifest.number) {
             return;
         }
         // Clocks of two nodes decide only when one of them makes the next checkpoint.
         let clock = &self.maker.database().engine().env().clock;
         let age = clock.wall_micros().saturating_sub(manifest.time_micros);
         let age = u64::try_from(age).unwrap_or(0).saturating_mul(1000);
-        self.newest = Some((manifest.number, manifest.node, now.saturating_sub(age)));
+        let (number, node, since) = (manifest.number, manifest.node, now.saturating_sub(age));
+        self.status.newest = Some(NewestCheckpoint { number, node, since });
     }
 
     /// When this node makes the next checkpoint.
     fn checkpoint_due(&self, now: u64) -> u64 {
         let interval = self.settings.interval;
-        let Some((number, maker, since)) = self.newest else {
+        let Some(NewestCheckpoint { number, node, since }) = self.status.newest else {
             return after(self.started, self.patience(interval, 0, now));
         };
-        let is_own = maker == self.maker.node() && !self.leads();
+        let is_own = node == self.maker.node() && !self.leads();
         after(since, if is_own { interval } else { self.patience(interval, number, now) })
     }
 
@@ -296,7 +327,8 @@ impl Upkeep {
             Ok(made) => {
                 let number = made.number;
                 // The duration of making it counts for its age.
-                self.newest = Some((number, self.maker.node(), now));
+                self.status.newest = Some(NewestCheckpoint { number, node: self.maker.node(), since: now });
+                self.status.made += 1;
                 done.push(UpkeepDone::Made(made));
                 let objects = self.checkpoints().collect(number)?;
                 if objects > 0 {
@@ -315,7 +347,7 @@ impl Upkeep {
 
 impl Checkpoints {
     /// The first block that a checkpoint names and the store does not have.
-    fn missing(&self, manifest: &Manifest) -> Result<Option<String>, CheckpointError> {
+    pub(super) fn missing(&self, manifest: &Manifest) -> Result<Option<String>, CheckpointError> {
         let names: HashSet<String> = self.store.list(BLOCKS)?.into_iter().collect();
         Ok(manifest.blocks().map(|block| block.name()).find(|name| !names.contains(name)))
     }

@@ -73,6 +73,11 @@ impl Store {
         result
     }
 
+    /// Deletes an object.
+    pub(crate) fn delete(&self, name: &str) {
+        self.inner.delete(name).unwrap();
+    }
+
     fn names(&self, kind: &str) -> Vec<String> {
         self.inner.list(kind).unwrap()
     }
@@ -682,7 +687,8 @@ fn log_is_retained_for_a_node_within_its_grace_time_only() {
     pass(Duration::from_secs(240), &mut nodes);
     assert!(log.bounds().unwrap().oldest > needs);
     // A node that is removed holds nothing back.
-    store.checkpoints().forget(&[3; 16]).unwrap();
+    assert_eq!(store.checkpoints().forget(&[3; 16]).unwrap(), 1);
+    assert_eq!(store.checkpoints().forget(&[3; 16]).unwrap(), 0);
     assert_eq!(store.checkpoints().node_reports().unwrap().len(), 2);
 }
 

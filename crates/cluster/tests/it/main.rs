@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
 mod checkpoints;
+mod operating;
 mod reseed;
 mod stepped;
 mod threads;
@@ -41,6 +42,16 @@ impl Stepped {
     }
 
     fn open(log: MemorySharedLog, number: u8, clock: Arc<ManualClock>, env: Env) -> Self {
+        Self::open_with(log, number, clock, env, Duration::ZERO)
+    }
+
+    fn open_with(
+        log: MemorySharedLog,
+        number: u8,
+        clock: Arc<ManualClock>,
+        env: Env,
+        hold_off: Duration,
+    ) -> Self {
         let shared = SharedOptions {
             patience: Duration::from_secs(1),
             ..SharedOptions::new(Arc::new(log.clone()), [number; 16], format!("node-{number}"))
@@ -49,7 +60,7 @@ impl Stepped {
         let db = options.open("/db").unwrap();
         let settings =
             Settings { lease: LEASE, seed: number.into(), read_wait: Duration::ZERO, ..Settings::default() };
-        let node = Node::new(db, Arc::new(log.clone()), settings);
+        let node = Node::new(db, Arc::new(log.clone()), settings).hold_off(hold_off);
         Self { node, clock, log, env, number }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropewalk::engine::{Env, KeyspaceOptions};
 use ropewalk::{Class, Durability, Seq};
 use ropewalk_cluster::checkpoint::{Maker, NodeReport};
-use ropewalk_cluster::{Done, Reseed, ReseedError, Reseeded, adopt};
+use ropewalk_cluster::{Done, Reseed, ReseedError, Reseeded, adopt, leave};
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedFault};
 
@@ -245,4 +245,30 @@ fn database_that_was_alone_becomes_the_first_node() {
     let other = reopened(&new, 2, Env::memory());
     other.follow_all();
     assert_eq!(other.get().as_deref(), Some(b"led".as_slice()));
+}
+
+#[test]
+fn node_that_leaves_is_a_database_alone_with_all_of_its_commits() {
+    let (shared, leader, follower, last) = cluster();
+    let (value, log) = (leader.get(), leader.node.database().engine().saved_place().unwrap().log);
+    let busy = leave(&leader.env, Path::new(DB)).unwrap_err();
+    assert!(matches!(busy, ReseedError::Engine(_)), "{busy}");
+    drop(follower);
+    let env = stop(leader);
+    let alone = || ropewalk::Options::new().env(env.clone()).open(DB);
+    let refused = alone().err().unwrap();
+    assert!(refused.to_string().contains("a node of a cluster"), "{refused}");
+    let left = leave(&env, Path::new(DB)).unwrap();
+    assert_eq!((left.seq, left.place.map(|place| place.log)), (last, Some(log)));
+    let db = alone().unwrap();
+    assert_eq!((db.seq(), crate::get(&db)), (last, value));
+    assert_eq!(crate::put(&db, b"alone"), last.next());
+    db.close().unwrap();
+    assert_eq!(leave(&env, Path::new(DB)).unwrap().place, None, "it may be repeated");
+    let none = leave(&env, Path::new("/none")).unwrap_err();
+    assert!(matches!(none, ReseedError::NoDatabase { .. }), "{none}");
+    // It has commits that the shared log does not have.
+    let node = reopened(&shared, 1, env);
+    let ended = node.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
+    assert!(ended.is_some(), "it follows another history");
 }

@@ -140,6 +140,25 @@ impl Engine {
         result.inspect_err(|error| self.core.fail_unless_repeatable(error))
     }
 
+    /// Gives up leading, so that another node leads. Commits that took place are acknowledged; later ones are refused with
+    /// [`EngineError::NotLeader`]. The engine stops as that of a deposed leader does.
+    ///
+    /// # Errors
+    /// [`EngineError::NotLeader`] when it does not lead; [`LogError::Options`] when it is alone. [`LogError::Unknown`]: it is
+    /// unknown whether the last commits took place, and the engine has stopped, too.
+    pub fn step_down(&self) -> Result<(), EngineError> {
+        if let Some(error) = self.core.refusal() {
+            return Err(error);
+        }
+        let stepped = self.core.shared_log()?.step_down();
+        match &stepped {
+            Err(LogError::NotLeader) => {}
+            Err(error) => self.core.fail(error),
+            Ok(()) => self.core.fail(&"this node has stepped down"),
+        }
+        stepped.map_err(EngineError::from)
+    }
+
     /// Proves that this node leads, and tells the others so. Readers that call it at the same time share one entry; what
     /// they read afterwards contains each commit that any node has acknowledged before the call.
     ///

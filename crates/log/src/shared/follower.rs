@@ -108,7 +108,9 @@ impl Follower {
         self.check(index, &entry, recovered).map_err(diverged)?;
         let undecodable = |error: DecodeError| diverged(error.to_string());
         if entry.kind == EntryKind::Lead {
-            self.leader = Some(entry.address().map_err(undecodable)?.to_owned());
+            // A log that was made from copies begins without a leader.
+            let address = entry.address().map_err(undecodable)?;
+            self.leader = Some(address).filter(|address| !address.is_empty()).map(str::to_owned);
             self.parts = None;
         }
         self.node = Some(entry.node);

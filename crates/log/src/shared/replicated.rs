@@ -373,6 +373,22 @@ impl ReplicatedLog {
         Ok(())
     }
 
+    /// Gives up leading: sends the records in memory, and appends nothing after them. Records that come later are absent from
+    /// the shared log.
+    ///
+    /// # Errors
+    /// [`LogError::NotLeader`]; as [`CommitLog::acknowledge`].
+    pub fn step_down(&self) -> Result<(), LogError> {
+        let turn = &mut *self.turn.lock();
+        self.check_running()?;
+        if self.term().is_none() {
+            return Err(LogError::NotLeader);
+        }
+        self.send_group(turn)?;
+        self.end(LogError::Deposed { leader: None });
+        Ok(())
+    }
+
     /// Copies what other threads may read.
     fn show(&self, turn: &Turn) {
         let leader = turn.follower.leader().map(str::to_owned);

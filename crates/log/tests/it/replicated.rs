@@ -209,6 +209,27 @@ fn deposed_leader_learns_who_leads_and_keeps_nothing() {
 }
 
 #[test]
+fn leader_that_steps_down_sends_what_it_has_and_nothing_after_it() {
+    let (env, shared) = (memory(), shared());
+    let log = leader(&env, &shared, 1);
+    put(&log, 1, b"before").unwrap();
+    log.step_down().unwrap();
+    assert_eq!(kinds(&shared), [(EntryKind::Lead, 1, 0), (EntryKind::Commits, 1, 1)]);
+    assert_eq!((log.fate(Seq(1)), log.fate(Seq(2))), (CommitFate::Confirmed, CommitFate::Absent));
+    assert!(log.is_deposed() && log.term().is_none() && log.leader().is_none());
+    for refused in [put(&log, 2, b"after").map(|_| ()), log.acknowledge(), log.renew(), log.step_down()] {
+        assert!(matches!(refused, Err(LogError::Deposed { .. })), "{refused:?}");
+    }
+    assert_eq!(copied(&env), [(1, b"before".to_vec())]);
+    let (other, files) = (memory(), memory());
+    let follower = node(&files, &shared, 3, None);
+    assert!(matches!(follower.step_down(), Err(LogError::NotLeader)));
+    assert_eq!(follow_all(&follower, &shared), 1);
+    let next = leader(&other, &shared, 2);
+    assert_eq!((next.term(), next.place().seq), (Some(2), Seq(1)));
+}
+
+#[test]
 fn renewals_prove_the_lead_and_are_shared() {
     let (env, shared) = (memory(), shared());
     let log = leader(&env, &shared, 1);

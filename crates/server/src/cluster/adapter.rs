@@ -16,16 +16,16 @@ use crate::server::ServeError;
 const CREATE_ATTEMPTS: u32 = 20;
 const CREATE_PAUSE: Duration = Duration::from_millis(250);
 
-/// Opens the shared log of `cluster.log`. A new cluster creates it: one whose node has no database in `dir` yet.
+/// Opens the shared log of `cluster.log`, and creates it for a new cluster.
 ///
 /// # Errors
 /// The URL cannot be used; the service does not answer, refuses access, or could lose entries.
-pub(super) fn open(settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>, ServeError> {
+pub(super) fn open(settings: &Cluster, is_new: bool) -> Result<Arc<dyn SharedLog>, ServeError> {
     let url = settings.log.as_deref().unwrap_or_default();
     let shown = without_passwords(url);
     match url.split_once("://").map(|(scheme, _)| scheme) {
-        Some("nats" | "tls") => nats(url, settings, dir),
-        Some("postgres" | "postgresql") => postgres(url, settings, dir),
+        Some("nats" | "tls") => nats(url, settings, is_new),
+        Some("postgres" | "postgresql") => postgres(url, settings, is_new),
         _ => {
             let what =
                 format!("{shown:?} is neither nats://HOST,HOST,HOST/NAME nor postgres://USER@HOST/DATABASE");
@@ -34,13 +34,11 @@ pub(super) fn open(settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>,
     }
 }
 
-fn nats(url: &str, settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>, ServeError> {
+fn nats(url: &str, settings: &Cluster, is_new: bool) -> Result<Arc<dyn SharedLog>, ServeError> {
     let mut nats: NatsSettings = url.parse().map_err(nats_error)?;
     nats.ca_file = settings.log_ca.clone();
     nats.credentials_file = settings.credentials.clone();
     nats.allow_one_server = settings.allow_one_server;
-    // A node with data belongs to a stream that was lost.
-    let is_new = !dir.join("store").exists();
     let mut attempts = CREATE_ATTEMPTS;
     loop {
         attempts -= 1;
@@ -65,14 +63,12 @@ fn nats_error(error: NatsError) -> ServeError {
     }
 }
 
-fn postgres(url: &str, settings: &Cluster, dir: &Path) -> Result<Arc<dyn SharedLog>, ServeError> {
+fn postgres(url: &str, settings: &Cluster, is_new: bool) -> Result<Arc<dyn SharedLog>, ServeError> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(|error| invalid("cluster.log_ca", format!("{}: {error}", path.display())))
     };
     let certificates = settings.log_ca.as_deref().map(read).transpose()?;
-    // A node with data belongs to a log that was lost.
-    let create = !dir.join("store").exists();
-    let options = PostgresOptions { certificates, create, ..PostgresOptions::default() };
+    let options = PostgresOptions { certificates, create: is_new, ..PostgresOptions::default() };
     let opened = PostgresLog::open(url, options).map_err(|error| cluster_error(error.to_string()))?;
     Ok(Arc::new(opened))
 }
@@ -89,7 +85,7 @@ mod tests {
     fn unknown_service_is_rejected_without_its_password() {
         let settings =
             Cluster { log: Some("kafka://ann:secret@a:9092/shop".to_owned()), ..Cluster::default() };
-        let error = open(&settings, Path::new("/none")).unwrap_err().to_string();
+        let error = open(&settings, true).unwrap_err().to_string();
         assert!(error.starts_with("cluster.log: ") && error.contains("kafka"), "{error}");
         assert!(!error.contains("secret"), "{error}");
     }

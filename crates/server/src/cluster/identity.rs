@@ -10,7 +10,8 @@ use rustls::crypto::ring;
 
 use crate::server::ServeError;
 
-const FILE: &str = "node";
+/// The file with the name.
+pub(super) const FILE: &str = "node";
 
 /// The name of the node in `dir`, which is made at its first start.
 ///

@@ -18,7 +18,7 @@ use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use ropewalk::engine::WatchMark;
 use ropewalk::hooks::{WatchedKeyspace, hex};
-use ropewalk::{Database, Durability, Seq};
+use ropewalk::{Database, Durability, Isolation, Seq};
 use ropewalk_http::ToLeader as _;
 use ropewalk_wire::{Cluster as _, Code, Member, MemberReport, NodeAddresses, Service, WireError};
 use serde::Deserialize;
@@ -36,8 +36,12 @@ const SECRET_HEADER: &str = "ropewalk-cluster-secret";
 const NAME_DIGITS: usize = 32;
 /// Most nodes.
 const MEMBERS_MAX: usize = 256;
+/// Attempts to remove a member while others change.
+const REMOVE_ATTEMPTS: usize = 100;
 /// Pause between two reports of a follower.
 const REPORT_PAUSE: Duration = Duration::from_secs(2);
+/// A node whose last report is older does not run, or reaches no leader.
+pub(super) const LIVE_TIME: Duration = Duration::from_secs(6);
 /// Time for one report.
 const REPORT_TIME: Duration = Duration::from_secs(5);
 /// Most bytes of the answer to a report.
@@ -125,6 +129,41 @@ impl Members {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.insert(node, (seq, Instant::now()));
         Ok(())
+    }
+
+    /// Checks that a node does not run, as far as this leader knows.
+    ///
+    /// # Errors
+    /// It has reported to this leader lately.
+    pub(super) fn check_silent(&self, node: &str) -> Result<(), WireError> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        match heard.get(node).map(|(_, at)| at.elapsed()).filter(|age| *age < LIVE_TIME) {
+            None => Ok(()),
+            Some(age) => {
+                let what = format!("node {node} has reported {} ms ago; stop it first", age.as_millis());
+                Err(WireError::exhausted(what))
+            }
+        }
+    }
+
+    /// Removes a node; returns its addresses if it was a member.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub(super) fn remove(&self, db: &Database, node: &str) -> Result<Option<NodeAddresses>, WireError> {
+        let keyspace = self.stored.to_write(db)?;
+        let key = [MEMBERS, node.as_bytes()].concat();
+        let removed = db.transact(Isolation::Serializable, REMOVE_ATTEMPTS, |tx| {
+            let stored = tx.get(keyspace, &key)?;
+            if stored.is_some() {
+                tx.delete(keyspace, &key);
+            }
+            Ok::<_, ropewalk::Error>(stored)
+        })?;
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
+        let addresses =
+            |text: Vec<u8>| NodeAddresses::parse(&String::from_utf8_lossy(&text)).unwrap_or_default();
+        Ok(removed.map(addresses))
     }
 
     /// Makes the secret, unless there is one.
@@ -260,6 +299,25 @@ mod tests {
         let mut wrong = report('a', "http://a:1");
         wrong.node = "../x".to_owned();
         assert_eq!(members.take(&db, wrong).unwrap_err().code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn removed_member_is_gone_on_every_node_and_may_join_again() {
+        let db = Database::in_memory().unwrap();
+        let members = Members::new(&db).unwrap();
+        let name = 'b'.to_string().repeat(NAME_DIGITS);
+        members.take(&db, report('a', "http://a:1")).unwrap();
+        members.take(&db, report('b', "http://b:1")).unwrap();
+        assert_eq!(members.check_silent(&name).unwrap_err().code, Code::ResourceExhausted);
+        members.check_silent(&'c'.to_string().repeat(NAME_DIGITS)).unwrap();
+        let removed = members.remove(&db, &name).unwrap().unwrap();
+        assert_eq!(removed.to_string(), "http://b:1");
+        assert_eq!(members.remove(&db, &name).unwrap(), None);
+        members.check_silent(&name).unwrap();
+        assert_eq!(members.list(&db, true).len(), 1);
+        assert_eq!(Members::new(&db).unwrap().list(&db, false).len(), 1);
+        members.take(&db, report('b', "http://b:2")).unwrap();
+        assert_eq!(members.list(&db, true).len(), 2);
     }
 
     #[test]

@@ -5,12 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropewalk::cluster::Role;
-use ropewalk::hooks::hex;
+use ropewalk::hooks::{from_hex, hex};
 use ropewalk::{Database, Seq};
 use ropewalk_cluster::{BarrierError, Node};
-use ropewalk_wire::{Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, WireError};
+use ropewalk_wire::{
+    Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown, WireError,
+};
 
-use crate::cluster::members::Members;
+use crate::cluster::checkpoints::Keeper;
+use crate::cluster::members::{LIVE_TIME, Members};
+use crate::cluster::node_settings;
+use crate::config::settings;
 
 /// The state of the cluster for the protocols.
 pub(super) struct View {
@@ -20,7 +25,11 @@ pub(super) struct View {
     pub(super) name: String,
     pub(super) addresses: NodeAddresses,
     pub(super) members: Members,
+    /// The checkpoints of the cluster, if it has some.
+    pub(super) keeper: Option<Keeper>,
     lag_max: Duration,
+    /// Time within which another node leads after this one has stepped down.
+    patience_max: Duration,
     /// The newest commit of the leader at its last answer.
     leader_seq: AtomicU64,
 }
@@ -30,12 +39,14 @@ impl View {
         node: Arc<Node>,
         name: [u8; 16],
         addresses: NodeAddresses,
-        lag_max: Duration,
+        keeper: Option<Keeper>,
+        settings: &settings::Cluster,
     ) -> Result<Self, ropewalk::Error> {
         let db = node.database().clone();
         let members = Members::new(&db)?;
-        let leader_seq = AtomicU64::new(0);
-        Ok(Self { node, db, name: hex(&name), addresses, members, lag_max, leader_seq })
+        let patience_max = node_settings(settings).patience_max();
+        let (name, lag_max, leader_seq) = (hex(&name), settings.lag_max.0, AtomicU64::new(0));
+        Ok(Self { node, db, name, addresses, members, keeper, lag_max, patience_max, leader_seq })
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -75,6 +86,7 @@ impl Cluster for View {
         let leads = matches!(status.role, Role::Leader { .. });
         let seq = self.db.seq();
         let leader_seq = if leads { seq.0 } else { self.leader_seq.load(Ordering::Relaxed) };
+        let now = self.db.engine().env().clock.monotonic_nanos();
         ClusterStatus {
             node: self.name.clone(),
             addresses: self.addresses.clone(),
@@ -89,6 +101,7 @@ impl Cluster for View {
             members: self.members(),
             warnings: status.warnings,
             unavailable: status.unavailable,
+            checkpoints: self.keeper.as_ref().map(|keeper| keeper.status(now)),
         }
     }
 
@@ -139,5 +152,45 @@ impl Cluster for View {
         }
         self.members.take(&self.db, report)?;
         Ok(self.db.seq())
+    }
+
+    fn step_down(&self) -> Result<SteppedDown, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        let is_live =
+            |member: &Member| member.node != self.name && member.heard.is_some_and(|heard| heard < LIVE_TIME);
+        if !self.members().iter().any(is_live) {
+            let what = format!("no other node has reported within {LIVE_TIME:?}, so none could lead");
+            return Err(WireError::exhausted(what));
+        }
+        let term = self.node.step_down()?;
+        tracing::warn!(term, "this node steps down; another one leads next");
+        Ok(SteppedDown { node: self.name.clone(), term, within: self.patience_max })
+    }
+
+    fn remove(&self, node: &str) -> Result<RemovedMember, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        let name: Option<[u8; 16]> = from_hex(node).and_then(|bytes| bytes.try_into().ok());
+        let Some(name) = name else {
+            let what = format!("{node:?} is no name of a node: it has 32 hexadecimal digits");
+            return Err(WireError::invalid(what));
+        };
+        let node = hex(&name);
+        if node == self.name {
+            let what = format!("node {node} leads; let it step down, and stop it, before it is removed");
+            return Err(WireError::invalid(what));
+        }
+        self.members.check_silent(&node)?;
+        // First: after a failure the node is listed, and the request may be repeated.
+        let reports = self.keeper.as_ref().map_or(Ok(0), |keeper| keeper.forget(&name))?;
+        let addresses = self.members.remove(&self.db, &node)?;
+        if addresses.is_none() && reports == 0 {
+            return Err(WireError::not_found(format!("there is no node {node}")));
+        }
+        tracing::info!(node, reports, "removed a node from the cluster");
+        Ok(RemovedMember { node, addresses, reports })
     }
 }

@@ -321,6 +321,15 @@ pub struct Cluster {
     pub lag_max: Period,
     /// PEM file with the certificates by which nodes check each other's HTTPS; none: those of the system
     pub ca: Option<PathBuf>,
+    /// Directory for checkpoints of this cluster, on a file system that all its nodes mount; none: there are no checkpoints, and the
+    /// shared log is not trimmed
+    pub checkpoints: Option<PathBuf>,
+    /// Age of the newest checkpoint at which the next one is made
+    pub checkpoint_interval: Period,
+    /// Time for which the shared log is retained for a node that no longer reports, at least 1m
+    pub grace: Period,
+    /// Delete the copy of this node and begin with a checkpoint when the shared log no longer has the entries that it needs
+    pub rejoin: bool,
 }
 
 impl Default for Cluster {
@@ -335,6 +344,10 @@ impl Default for Cluster {
             patience: Period::seconds(30),
             lag_max: Period::seconds(10),
             ca: None,
+            checkpoints: None,
+            checkpoint_interval: Period::seconds(600),
+            grace: Period::seconds(3600),
+            rejoin: false,
         }
     }
 }

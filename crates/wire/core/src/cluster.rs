@@ -118,6 +118,23 @@ pub struct ClusterStatus {
     pub warnings: Vec<String>,
     /// Why the shared log did not answer the last call, if it did not.
     pub unavailable: Option<String>,
+    /// The checkpoints of the cluster; `None` when this node has no store for them.
+    pub checkpoints: Option<CheckpointStatus>,
+}
+
+/// The checkpoints of a cluster, as this node knows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckpointStatus {
+    /// Number of the newest checkpoint of this shared log; `None` while none is known.
+    pub newest: Option<u64>,
+    /// Its age.
+    pub age: Option<Duration>,
+    /// Checkpoints that this node has made since its database was opened.
+    pub made: u64,
+    /// Attempts to report, to make a checkpoint or to trim that have failed since then.
+    pub failures: u64,
+    /// The last failed attempt of the last step, and why it failed; `None` after a step without a failure.
+    pub failed: Option<String>,
 }
 
 /// Report of a follower to its leader.
@@ -129,6 +146,28 @@ pub struct MemberReport {
     pub addresses: NodeAddresses,
     /// Its newest visible commit.
     pub seq: Seq,
+}
+
+/// A leader that has given up leading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SteppedDown {
+    /// Its name.
+    pub node: String,
+    /// The term that has ended.
+    pub term: u64,
+    /// Time within which another node leads, if the shared log answers.
+    pub within: Duration,
+}
+
+/// A node that was removed from the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedMember {
+    /// Its name.
+    pub node: String,
+    /// Its addresses, if it was a member.
+    pub addresses: Option<NodeAddresses>,
+    /// Reports of it that were deleted from the checkpoint store.
+    pub reports: u64,
 }
 
 /// The node that this server runs.
@@ -163,6 +202,23 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
     fn report(&self, secret: &str, report: MemberReport) -> Result<Seq, WireError>;
+
+    /// Gives up leading, so that another node leads. Blocks for an append to the shared log. This node opens its database again
+    /// and follows; until another one leads, no node accepts writes.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotLeader`]; [`crate::Code::ResourceExhausted`]: no other node has reported, so none could lead;
+    /// [`crate::Code::OutcomeUnknown`] of the last commits: this node no longer leads.
+    fn step_down(&self) -> Result<SteppedDown, WireError>;
+
+    /// Removes a node that will not return from the members, and its reports from the checkpoint store. If it starts again, it
+    /// joins again. May be repeated after a failure.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotLeader`]; [`crate::Code::InvalidArgument`]: no name of a node, or that of the leader;
+    /// [`crate::Code::ResourceExhausted`]: the node runs; [`crate::Code::NotFound`]; [`crate::Code::Io`] of the checkpoint store;
+    /// errors of the database.
+    fn remove(&self, node: &str) -> Result<RemovedMember, WireError>;
 }
 
 /// The state of a node as metrics.
@@ -174,7 +230,7 @@ pub(crate) fn gauges(status: &ClusterStatus) -> Vec<Gauge> {
         Role::Follower { .. } => "follower",
     };
     let has_answered = if status.unavailable.is_some() { 0.0 } else { 1.0 };
-    vec![
+    let mut gauges = vec![
         Gauge {
             name: "ropewalk_cluster_role",
             help: "1 for the role of this node.",
@@ -194,6 +250,41 @@ pub(crate) fn gauges(status: &ClusterStatus) -> Vec<Gauge> {
             status.warnings.len() as f64,
         ),
         one("ropewalk_cluster_members", "Nodes that have joined.", status.members.len() as f64),
+    ];
+    gauges.extend(status.checkpoints.as_ref().map(checkpoint_gauges).into_iter().flatten());
+    gauges
+}
+
+/// The checkpoints as metrics. Number and age have no row while no checkpoint is known.
+fn checkpoint_gauges(status: &CheckpointStatus) -> [Gauge; 5] {
+    let gauge = |name, help, value: Option<f64>| Gauge {
+        name,
+        help,
+        rows: value.map(|value| (Vec::new(), value)).into_iter().collect(),
+    };
+    let is_up = if status.failed.is_some() { 0.0 } else { 1.0 };
+    [
+        gauge(
+            "ropewalk_cluster_checkpoint_number",
+            "Number of the newest checkpoint.",
+            status.newest.map(|number| number as f64),
+        ),
+        gauge(
+            "ropewalk_cluster_checkpoint_age_seconds",
+            "Age of the newest checkpoint.",
+            status.age.map(|age| age.as_secs_f64()),
+        ),
+        gauge(
+            "ropewalk_cluster_checkpoints_made",
+            "Checkpoints that this node has made since its database was opened.",
+            Some(status.made as f64),
+        ),
+        gauge(
+            "ropewalk_cluster_checkpoint_failures",
+            "Failed attempts to report, to make a checkpoint or to trim since then.",
+            Some(status.failures as f64),
+        ),
+        gauge("ropewalk_cluster_checkpoint_up", "1 when nothing failed in the last step.", Some(is_up)),
     ]
 }
 

@@ -24,7 +24,9 @@ pub use calls::groups::{TAKE_MAX, TAKE_WAIT_MAX};
 pub use calls::processor::{Processors, pin_to_cpu};
 pub use calls::reading::Reading;
 pub use calls::{AskedStore, InFlight, Service, StoreInfo};
-pub use cluster::{Cluster, ClusterStatus, Member, MemberReport, NodeAddresses};
+pub use cluster::{
+    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown,
+};
 pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};
 pub use metrics::{Connections, Gauge, Metrics, OpenConnection, OperationStats, RequestTimer, Requests};

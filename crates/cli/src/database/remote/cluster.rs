@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde::Deserialize;
 
-use super::{NOTHING, Remote};
+use super::{NOTHING, Remote, encode};
 use crate::database::listed::{ListedMember, ListedNode};
 use crate::output::failure::Result;
 
@@ -13,12 +13,39 @@ struct Status {
     role: String,
     addresses: Vec<String>,
     term: u64,
+    leader: Option<Vec<String>>,
     seq: u64,
     lag_ms: u64,
     lag_commits: u64,
     log_error: Option<String>,
     warnings: Vec<String>,
     members: Vec<Member>,
+    checkpoints: Option<Checkpoints>,
+}
+
+/// A leader that has given up leading.
+#[derive(Deserialize)]
+pub(crate) struct SteppedDown {
+    pub(crate) node: String,
+    pub(crate) term: u64,
+    pub(crate) leads_within_ms: u64,
+}
+
+/// A node that was removed.
+#[derive(Deserialize)]
+pub(crate) struct RemovedNode {
+    pub(crate) node: String,
+    /// Its addresses, if it was a member.
+    pub(crate) addresses: Option<Vec<String>>,
+    /// Its reports that were deleted from the checkpoint store.
+    pub(crate) reports: u64,
+}
+
+#[derive(Default, Deserialize)]
+struct Checkpoints {
+    number: Option<u64>,
+    age_ms: Option<u64>,
+    error: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -37,17 +64,32 @@ impl Remote {
     pub(crate) fn cluster(&self) -> Result<ListedNode> {
         let status: Status = self.client.ask(Method::GET, "/v1/cluster", NOTHING)?;
         let member = |member: Member| ListedMember { node: member.node, address: http(member.addresses) };
+        let checkpoints = status.checkpoints.unwrap_or_default();
         Ok(ListedNode {
             node: status.node,
             role: status.role,
             term: status.term,
+            leader: status.leader.and_then(http),
             seq: status.seq,
             lag_ms: status.lag_ms,
             lag_commits: status.lag_commits,
             address: http(status.addresses),
             log_error: status.log_error,
+            checkpoint: checkpoints.number,
+            checkpoint_age_ms: checkpoints.age_ms,
+            checkpoint_error: checkpoints.error,
             warnings: status.warnings,
             members: status.members.into_iter().map(member).collect(),
         })
+    }
+
+    /// Lets the node give up leading.
+    pub(crate) fn step_down(&self) -> Result<SteppedDown> {
+        self.client.ask(Method::POST, "/v1/cluster/step-down", NOTHING)
+    }
+
+    /// Removes a node that will not return.
+    pub(crate) fn remove_node(&self, node: &str) -> Result<RemovedNode> {
+        self.client.ask(Method::DELETE, &format!("/v1/cluster/members/{}", encode(node)), NOTHING)
     }
 }

@@ -10,7 +10,8 @@ use ropewalk::cluster::{LogId, MemorySharedLog, Role, SharedLog as _, SharedOpti
 use ropewalk::engine::Env;
 use ropewalk::{Database, Options, Seq};
 use ropewalk_wire::{
-    Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, Service, ServiceSettings, WireError,
+    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, RemovedMember, Service,
+    ServiceSettings, SteppedDown, WireError,
 };
 
 /// A node of the cluster of a test.
@@ -110,6 +111,13 @@ impl Cluster for State {
             members: self.members(),
             warnings: vec!["one server".to_owned()],
             unavailable: None,
+            checkpoints: Some(CheckpointStatus {
+                newest: Some(5),
+                age: Some(Duration::from_millis(1500)),
+                made: 2,
+                failures: 1,
+                failed: None,
+            }),
         }
     }
 
@@ -145,5 +153,20 @@ impl Cluster for State {
             "known" if self.db.leads() => Ok(self.db.seq()),
             _ => Err(self.db.not_leader().into()),
         }
+    }
+
+    fn step_down(&self) -> Result<SteppedDown, WireError> {
+        let term = self.term();
+        self.db.engine().step_down()?;
+        Ok(SteppedDown { node: member(self.number).node, term, within: Duration::from_secs(7) })
+    }
+
+    fn remove(&self, node: &str) -> Result<RemovedMember, WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        let found = self.members().into_iter().find(|member| member.node == node);
+        let found = found.ok_or_else(|| WireError::not_found(format!("there is no node {node}")))?;
+        Ok(RemovedMember { node: found.node, addresses: Some(found.addresses), reports: 1 })
     }
 }

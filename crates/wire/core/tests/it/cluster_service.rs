@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ropewalk::{AppendOptions, Event, Seq};
 use ropewalk_auth::Caller;
-use ropewalk_wire::Code;
+use ropewalk_wire::{Cluster as _, Code};
 
 use crate::cluster::Node;
 
@@ -59,6 +59,19 @@ async fn barrier_is_passed_by_the_leader_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn leader_that_has_stepped_down_refuses_writes_as_a_follower_does() {
+    let (leader, follower) = Node::pair();
+    follower.follow();
+    assert_eq!(follower.state.step_down().unwrap_err().code, Code::NotLeader);
+    assert_eq!(leader.state.step_down().unwrap().term, 1);
+    let (caller, events) = (Caller::everybody(), [Event::new("A")]);
+    let refused = leader.service.append(&caller, "shop", &events, AppendOptions::default()).await;
+    assert_eq!(refused.unwrap_err().code, Code::NotLeader);
+    follower.lead();
+    follower.service.append(&caller, "shop", &events, AppendOptions::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_have_the_role_of_the_node() {
     let (leader, follower) = Node::pair();
     follower.follow();
@@ -67,6 +80,10 @@ async fn metrics_have_the_role_of_the_node() {
     assert!(text(&follower).contains("ropewalk_cluster_role{role=\"follower\"} 1\n"));
     assert!(text(&follower).contains("ropewalk_cluster_term 1\n"));
     assert!(text(&follower).contains("ropewalk_cluster_log_warnings 1\n"));
+    for row in ["number 5", "age_seconds 1.5", "failures 1", "up 1"] {
+        let row = format!("ropewalk_cluster_checkpoint_{row}\n");
+        assert!(text(&leader).contains(&row), "{row}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,26 +1,41 @@
-//! The cluster as this node sees it, and the reports by which its followers join it.
+//! The cluster as this node sees it, the reports by which its followers join it, and commands of operators.
+
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, Method};
 use ropewalk::Seq;
 use ropewalk::cluster::Role;
-use ropewalk_auth::Needs;
-use ropewalk_wire::{Member, MemberReport, NodeAddresses, WireError, run_unpinned};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_wire::{
+    CheckpointStatus, Cluster, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown, WireError,
+    run_unpinned,
+};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use crate::app::App;
-use crate::kit::body::{JsonText, from_json};
-use crate::kit::problem::Problem;
+use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::path::Named;
+use crate::kit::problem::{Problem, ProblemBody};
 use crate::route::Route;
 
 /// Shows that a report comes from a node of the cluster: the secret is in the database of each.
 const SECRET: HeaderName = HeaderName::from_static("ropewalk-cluster-secret");
 
 pub(crate) fn routes() -> Vec<Route> {
-    vec![Route::new(Needs::LOGIN, routes!(status))]
+    vec![
+        Route::new(Needs::LOGIN, routes!(status)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(step_down)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(remove)),
+    ]
+}
+
+/// The cluster of this node.
+fn cluster(app: &App) -> Result<&Arc<dyn Cluster>, Problem> {
+    app.service.cluster().ok_or_else(|| WireError::not_found("this node belongs to no cluster").into())
 }
 
 /// The route for nodes, which have no user.
@@ -52,6 +67,37 @@ impl From<Member> for MemberOut {
             addresses: member.addresses.urls().to_vec(),
             seq: member.seq.map(|seq| seq.0),
             heard_ms: member.heard.map(|heard| heard.as_millis() as u64),
+        }
+    }
+}
+
+/// The checkpoints of the cluster, as this node knows them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ClusterCheckpoints)]
+struct CheckpointsOut {
+    /// Number of the newest checkpoint, if one is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<u64>,
+    /// Its age, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
+    /// Checkpoints that this node has made since its database was opened.
+    made: u64,
+    /// Attempts to report, to make a checkpoint or to trim the shared log that have failed since then.
+    failures: u64,
+    /// Why the last attempt failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<CheckpointStatus> for CheckpointsOut {
+    fn from(status: CheckpointStatus) -> Self {
+        Self {
+            number: status.newest,
+            age_ms: status.age.map(|age| age.as_millis() as u64),
+            made: status.made,
+            failures: status.failures,
+            error: status.failed,
         }
     }
 }
@@ -89,9 +135,12 @@ struct ClusterOut {
     warnings: Vec<String>,
     /// All nodes that have joined.
     members: Vec<MemberOut>,
+    /// The checkpoints, if this node has a store for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoints: Option<CheckpointsOut>,
 }
 
-/// The cluster as this node sees it: role, term, leader, lag, members. The lag of another node is in its own response.
+/// The cluster as this node sees it: role, term, leader, lag, members, checkpoints. The lag of another node is in its own response.
 #[utoipa::path(
     get, path = "/v1/cluster", operation_id = "get_cluster", tag = "access",
     responses((status = 200, description = "The state of this node.", body = ClusterOut)),
@@ -120,7 +169,85 @@ async fn status(State(app): State<App>) -> Json<ClusterOut> {
         log_error: status.unavailable,
         warnings: status.warnings,
         members: status.members.into_iter().map(MemberOut::from).collect(),
+        checkpoints: status.checkpoints.map(CheckpointsOut::from),
     })
+}
+
+/// A leader that has given up leading.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SteppedDown)]
+struct SteppedDownOut {
+    /// The node that led.
+    #[schema(example = "5d3c1f0a9b8e47d26c5b4a39281706f5")]
+    node: String,
+    /// The term that has ended; the next leader has a larger one.
+    term: u64,
+    /// Milliseconds within which another node leads, if the shared log answers.
+    leads_within_ms: u64,
+}
+
+/// Lets the leader give up leading, so that another node leads.
+///
+/// Commits that took place are acknowledged, later ones are refused with `not_leader` until another node leads. The node opens its
+/// database again and follows, so its connections end. Which node leads next is not determined. A node that does not lead responds
+/// with `not_leader` and the leader's addresses; a leader to which no other node has reported, with `resource_exhausted`. Needs the
+/// right `admin` on every store.
+#[utoipa::path(
+    post, path = "/v1/cluster/step-down", operation_id = "step_down", tag = "access",
+    responses(
+        (status = 200, description = "This node no longer leads.", body = SteppedDownOut),
+        (status = 404, description = "This node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn step_down(State(app): State<App>, NoBody: NoBody) -> Result<Json<SteppedDownOut>, Problem> {
+    let cluster = cluster(&app)?;
+    let SteppedDown { node, term, within } = run_unpinned(|| cluster.step_down())?;
+    Ok(Json(SteppedDownOut { node, term, leads_within_ms: within.as_millis() as u64 }))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct NodeName {
+    /// Name of the node: 32 hexadecimal digits.
+    #[param(min_length = 32, max_length = 32, pattern = "^[0-9a-f]+$")]
+    node: String,
+}
+
+/// A node that was removed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RemovedClusterMember)]
+struct RemovedOut {
+    /// Its name.
+    #[schema(example = "5d3c1f0a9b8e47d26c5b4a39281706f5")]
+    node: String,
+    /// Its addresses, if it was a member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<Vec<String>>,
+    /// Its reports that were deleted from the checkpoint store: while they are there, the shared log is retained for the node.
+    reports: u64,
+}
+
+/// Removes a node that will not return.
+///
+/// It is no longer listed, and the shared log is no longer retained for it. A node that is started again joins again. A node that
+/// has reported within the last seconds is not removed: `resource_exhausted`. Needs the right `admin` on every store.
+#[utoipa::path(
+    delete, path = "/v1/cluster/members/{node}", operation_id = "remove_cluster_member", tag = "access",
+    params(NodeName),
+    responses(
+        (status = 200, description = "Removed.", body = RemovedOut),
+        (status = 404, description = "There is no such node, or this node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn remove(
+    State(app): State<App>,
+    Named(NodeName { node }): Named<NodeName>,
+    NoBody: NoBody,
+) -> Result<Json<RemovedOut>, Problem> {
+    let cluster = cluster(&app)?;
+    let RemovedMember { node, addresses, reports } = run_unpinned(|| cluster.remove(&node))?;
+    let addresses = addresses.map(|addresses| addresses.urls().to_vec());
+    Ok(Json(RemovedOut { node, addresses, reports }))
 }
 
 #[derive(Deserialize)]
@@ -142,9 +269,7 @@ async fn report(
     headers: HeaderMap,
     text: JsonText,
 ) -> Result<Json<ReportOut>, Problem> {
-    let Some(cluster) = app.service.cluster() else {
-        return Err(WireError::not_found("this node belongs to no cluster").into());
-    };
+    let cluster = cluster(&app)?;
     let given: ReportIn = text.parse(|text| from_json(text)).await?;
     let addresses = NodeAddresses::parse(&given.addresses).map_err(Problem::invalid_field)?;
     let report = MemberReport { node: given.node, addresses, seq: Seq(given.seq) };

@@ -54,6 +54,8 @@ fn place(method: &Method, path: &str) -> Place {
     match (path, last.rsplit_once(':').map(|(_, verb)| verb)) {
         // No route; sessions of browsers, the configuration and backups belong to a node.
         ("" | "/v1/session" | "/-/reload" | "/api/v1/admin/tsdb/snapshot", _) => Place::Here,
+        // The client means the node that it calls.
+        ("/v1/cluster/step-down", _) => Place::Here,
         ("/v1/sql", _) | (_, Some("aggregate")) => Place::Either,
         (_, Some("query" | "last" | "count" | "exists" | "distinct" | "explain")) => Place::Here,
         ("/read", _) => Place::Here,
@@ -232,6 +234,8 @@ mod tests {
             (Method::POST, "/v1/transactions/{transaction}/commit", Place::Leader),
             (Method::POST, "/v1/sql", Place::Either),
             (Method::DELETE, "/v1/session", Place::Here),
+            (Method::POST, "/v1/cluster/step-down", Place::Here),
+            (Method::DELETE, "/v1/cluster/members/{node}", Place::Leader),
             (Method::PUT, "/v1/users/{user}", Place::Leader),
             (Method::POST, "/read", Place::Here),
             (Method::POST, "/append", Place::Leader),
@@ -250,7 +254,7 @@ mod tests {
     #[test]
     fn every_row_that_needs_more_than_reading_goes_to_the_leader() {
         use ropewalk_auth::Right;
-        let local = ["/v1/session", "/v1/backups", "/v1/backups/{backup}"];
+        let local = ["/v1/session", "/v1/backups", "/v1/backups/{backup}", "/v1/cluster/step-down"];
         for row in super::super::operations() {
             let (method, path) = row.name.split_once(' ').unwrap();
             let writes = row.needs.rights.iter().any(|right| *right != Right::Read);

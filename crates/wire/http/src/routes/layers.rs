@@ -115,7 +115,7 @@ fn operation(method: &Method, path: &str) -> &'static str {
             (_, "/v1/changes") => "changes",
             (_, "/v1/commits/{seq}") => "commit",
             (_, "/v1/session") => "session",
-            (_, "/v1/cluster" | "/v1/cluster/members") => "cluster",
+            (_, path) if path.starts_with("/v1/cluster") => "cluster",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
             (_, "/v1/transactions") => "transaction",
             (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",

@@ -180,9 +180,12 @@ async fn status_shows_role_leader_and_members() {
     assert_eq!(status["leader"][0], "http://n1:4780");
     assert_eq!(status["members"].as_array().unwrap().len(), 2);
     assert_eq!(status["warnings"][0], "one server");
+    let checkpoints = json!({ "number": 5, "age_ms": 1500, "made": 2, "failures": 1 });
+    assert_eq!(status["checkpoints"], checkpoints);
     assert_eq!(pair.leader.get("/v1/cluster").await.ok()["role"], "leader");
     let alone = Server::start().await;
-    assert_eq!(alone.get("/v1/cluster").await.ok()["role"], "alone");
+    let status = alone.get("/v1/cluster").await.ok();
+    assert_eq!((&status["role"], status.get("checkpoints")), (&"alone".into(), None));
     assert!(alone.get("/v1/stores").await.header("ropewalk-seq").is_none());
 }
 
@@ -194,6 +197,39 @@ async fn follower_that_lags_is_not_ready_and_serves() {
     pair.follower.get("/ready").await.refused(429, "resource_exhausted");
     assert_eq!(pair.follower.get("/v1/stores").await.status, 200);
     assert_eq!(pair.leader.get("/ready").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leader_steps_down_on_request_and_other_nodes_refuse() {
+    let pair = pair().await;
+    let path = "/v1/cluster/step-down";
+    let reply = pair.follower.request("POST", path, &[], b"").await;
+    reply.refused(503, "not_leader");
+    assert!(reply.json()["leader"].as_str().unwrap().starts_with("http://n1:4780"));
+    assert!(pair.sent.take().is_empty(), "the node that was named is meant");
+    post(&pair.leader, path, &[], "{}").await.refused(400, "invalid_argument");
+    let stepped = pair.leader.request("POST", path, &[], b"").await.ok();
+    assert_eq!(stepped, json!({ "node": format!("{:032x}", 1), "term": 1, "leads_within_ms": 7000 }));
+    pair.leader.request("POST", path, &[], b"").await.refused(503, "not_leader");
+    post(&pair.leader, "/v1/stores/shop/events", &[], &event()).await.refused(503, "not_leader");
+    let alone = Server::start().await;
+    alone.request("POST", path, &[], b"").await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn member_is_removed_by_the_leader() {
+    let pair = pair().await;
+    let node = format!("{:032x}", 2);
+    let path = format!("/v1/cluster/members/{node}");
+    assert_eq!(pair.follower.request("DELETE", &path, &[], b"").await.status, 201);
+    assert_eq!(pair.sent.take(), [format!("http://n1:4780 DELETE {path} ")]);
+    let removed = pair.leader.request("DELETE", &path, &[], b"").await.ok();
+    assert_eq!((&removed["node"], &removed["reports"]), (&node.into(), &1.into()));
+    assert_eq!(removed["addresses"][0], "http://n2:4780");
+    let other = format!("/v1/cluster/members/{:032x}", 3);
+    pair.leader.request("DELETE", &other, &[], b"").await.refused(404, "not_found");
+    let alone = Server::start().await;
+    alone.request("DELETE", &path, &[], b"").await.refused(404, "not_found");
 }
 
 #[tokio::test(flavor = "multi_thread")]

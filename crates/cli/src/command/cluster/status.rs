@@ -1,32 +1,30 @@
-//! `ropewalk cluster`: the nodes of the cluster of a server.
+//! `cluster status`.
 
 use std::io::{self, Write as _};
 
-use clap::Subcommand;
-
+use crate::command::cluster::server;
 use crate::database::context::Context;
 use crate::database::listed::{ListedMember, ListedNode};
-use crate::database::place::Place;
 use crate::database::remote::Remote;
 use crate::output::cell::Cell;
-use crate::output::failure::{Exit, Failure, Result};
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Cluster {
-    /// List the nodes: role, term, newest commit and lag of each, as each reports it
-    Status,
-}
+use crate::output::failure::{Failure, Result};
 
 /// Columns of a node.
-const COLUMNS: &[&str] = &["node", "role", "term", "commit", "lag_ms", "lag_commits", "address", "problem"];
+const COLUMNS: &[&str] = &[
+    "node",
+    "role",
+    "term",
+    "commit",
+    "lag_ms",
+    "lag_commits",
+    "checkpoint",
+    "checkpoint_age_ms",
+    "address",
+    "problem",
+];
 
-pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
-    let Cluster::Status = command;
-    let place = context.place()?;
-    let Place::Remote(remote) = &place else {
-        let what = format!("{} is not served, so it is no node of a running cluster", context.shown());
-        return Err(Failure::new(Exit::Invalid, what, "--at URL names a server"));
-    };
+pub(crate) fn status(context: &Context) -> Result {
+    let remote = server(context)?;
     let asked = remote.cluster()?;
     let mut report = context.report(COLUMNS)?;
     let mut warnings = asked.warnings.clone();
@@ -51,7 +49,7 @@ pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
         // Standard error may be closed.
         let _ = writeln!(io::stderr(), "ropewalk: {}", crate::output::cell::printable(&warning));
     }
-    place.close()
+    Ok(())
 }
 
 fn ask(context: &Context, member: &ListedMember) -> Result<ListedNode> {
@@ -65,7 +63,9 @@ fn ask(context: &Context, member: &ListedMember) -> Result<ListedNode> {
 fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
     let text = |text: &str| if text.is_empty() { Cell::None } else { text.into() };
     let number = |number: u64| if node.role.is_empty() { Cell::None } else { number.into() };
-    let problem = if problem.is_empty() { node.log_error.clone().unwrap_or_default() } else { problem };
+    let optional = |number: Option<u64>| number.map_or(Cell::None, Cell::from);
+    let own = || node.log_error.clone().or_else(|| node.checkpoint_error.clone()).unwrap_or_default();
+    let problem = if problem.is_empty() { own() } else { problem };
     vec![
         text(&node.node),
         text(&node.role),
@@ -73,6 +73,8 @@ fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
         number(node.seq),
         number(node.lag_ms),
         number(node.lag_commits),
+        optional(node.checkpoint),
+        optional(node.checkpoint_age_ms),
         node.address.as_deref().map_or(Cell::None, text),
         text(&problem),
     ]
