@@ -6,7 +6,7 @@ use crate::calls::processor::roaming;
 
 /// Runs work that may wait or take long, without blocking other tasks. A pinned thread may leave its
 /// processor meanwhile.
-pub fn blocking<R>(work: impl FnOnce() -> R) -> R {
+pub fn run_unpinned<R>(work: impl FnOnce() -> R) -> R {
     waiting(|| roaming(work))
 }
 
