@@ -509,7 +509,7 @@ pub(crate) fn list_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
     let ready = definition.indexes().iter().filter(|index| index.is_ready());
     let mut list = Ready::default();
     for index in std::iter::once(None).chain(ready.map(Some)) {
-        list.push(put_index(index))?;
+        list.push(put_index(index.map(AsRef::as_ref)))?;
     }
     listed(call, Needs::Database, namespace(&collection), list)
 }
