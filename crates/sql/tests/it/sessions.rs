@@ -261,6 +261,25 @@ fn invalid_and_excessive_statements_are_rejected() {
 }
 
 #[test]
+fn d1_17_error_of_a_misspelt_column_has_the_nearest_one_as_its_hint() {
+    let mut s = session();
+    s.execute("CREATE TABLE users (id int PRIMARY KEY, name text, birthday date)", &[]).unwrap();
+    for (sql, meant) in [
+        ("SELECT nam FROM users", Some("users.name")),
+        ("SELECT id FROM users u WHERE u.birtday > now()", Some("u.birthday")),
+        ("SELECT 1 FROM users u, pg_am a WHERE u.id = 1 AND nmae IS NULL", Some("u.name")),
+        ("UPDATE users SET name = nme", Some("users.name")),
+        ("SELECT nme FROM users a, users b", None),
+        ("SELECT x FROM users", None),
+        ("SELECT nothing FROM users", None),
+    ] {
+        let error = s.execute(sql, &[]).unwrap_err();
+        let hint = meant.map(|meant| format!("Perhaps you meant to reference the column \"{meant}\"."));
+        assert_eq!((error.state.0, error.hint), ("42703", hint), "{sql}");
+    }
+}
+
+#[test]
 fn h6_prepared_statements_and_their_patterns_are_bounded() {
     let mut s = session();
     s.execute("CREATE TABLE w (v text)", &[]).unwrap();

@@ -413,7 +413,15 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let message = format!("missing FROM-clause entry for table \"{}\"", own(relation));
                 Err(SqlError::new(state::UNDEFINED_TABLE, message))
             }
-            _ => Err(unknown_column(relation, name)),
+            _ => {
+                let error = unknown_column(relation, name);
+                Err(match self.scope.nearest(relation, name) {
+                    Some(meant) => {
+                        error.hint(format!("Perhaps you meant to reference the column \"{meant}\"."))
+                    }
+                    None => error,
+                })
+            }
         }
     }
 

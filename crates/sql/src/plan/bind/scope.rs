@@ -295,6 +295,24 @@ impl Scope {
         Ok(found)
     }
 
+    /// The column that a name which is unknown was probably meant to be: the nearest, if few characters differ and
+    /// no other is as near.
+    pub(crate) fn nearest(&self, relation: Option<&str>, name: &str) -> Option<String> {
+        let differing_max = (name.chars().count() / 2).min(DIFFERING_MAX);
+        let known = self.relations.iter().filter(|known| relation.is_none_or(|meant| known.is_meant(meant)));
+        let columns = known.flat_map(|known| known.columns.iter().map(move |(column, _)| (known, column)));
+        let mut near: Vec<_> = columns
+            .map(|(known, column)| (differing(name, column), known, column))
+            .filter(|(distance, ..)| *distance <= differing_max)
+            .collect();
+        near.sort_by_key(|(distance, ..)| *distance);
+        match near.as_slice() {
+            [(least, ..), (next, ..), ..] if least == next => None,
+            [(_, known, column), ..] => Some(format!("{}.{column}", own(&known.name))),
+            [] => None,
+        }
+    }
+
     /// The name of a column.
     pub(crate) fn name_of(&self, column: usize) -> Option<&str> {
         let relation = self.relations.iter().rfind(|relation| relation.start <= column)?;
@@ -385,6 +403,26 @@ impl Params {
     pub(crate) fn finished(&self) -> Vec<Type> {
         self.types.iter().map(|ty| ty.unwrap_or(Type::TEXT)).collect()
     }
+}
+
+/// Characters in which a misspelt name may differ from a column, as in PostgreSQL.
+const DIFFERING_MAX: usize = 3;
+
+/// Number of characters to insert, delete or replace to get from one text to the other (Levenshtein).
+fn differing(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut before: Vec<usize> = (0..=other.len()).collect();
+    for (place, character) in one.chars().enumerate() {
+        let mut left = place + 1;
+        let mut row = vec![left];
+        for (known, pair) in other.iter().zip(before.windows(2)) {
+            let [diagonal, above] = pair else { continue };
+            left = (left + 1).min(above + 1).min(diagonal + usize::from(character != *known));
+            row.push(left);
+        }
+        before = row;
+    }
+    before.last().copied().unwrap_or_default()
 }
 
 /// The error for an unknown column, in PostgreSQL's words.

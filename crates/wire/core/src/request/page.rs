@@ -72,7 +72,8 @@ mod tests {
         loop {
             let page = Page::new(after, Some(2)).unwrap();
             let later = all.into_iter().filter(|name| page.after().is_none_or(|after| after < *name));
-            let (part, next) = page.cut(later.take(page.sought()).collect(), |name| name);
+            let found: Vec<&str> = later.take(page.sought()).collect();
+            let (part, next) = page.cut(found, |name| name);
             seen.extend(part);
             pages += 1;
             after = next;

@@ -38,4 +38,8 @@ async fn d1_17_errors_name_object_and_position() {
     client.send(&framed(b'Q', &texts(&["INSERT INTO shop.users VALUES (1, 'b', 3)"]))).await;
     let answers = client.until_ready().await;
     assert_eq!(answers[0].field(b'D').unwrap(), "Key (id)=(1) already exists.");
+    client.send(&framed(b'Q', &texts(&["SELECT nam FROM shop.users"]))).await;
+    let answers = client.until_ready().await;
+    let hint = "Perhaps you meant to reference the column \"users.name\".";
+    assert_eq!(answers[0].field(b'H').as_deref(), Some(hint));
 }
