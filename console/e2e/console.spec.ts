@@ -74,6 +74,23 @@ test('keys that are pressed fast all reach the editor, and completion opens', as
   await expect(page.getByRole('option', { name: /stock/ })).toBeVisible()
 })
 
+test('a user who writes before the editor is loaded continues in it', async ({ page }) => {
+  let load = (): void => undefined
+  const loading = new Promise<void>((resolve) => (load = resolve))
+  await page.route(/assets\/editor-/, async (route) => {
+    await loading
+    await route.fallback()
+  })
+  await page.goto(`${server.url}/ui/sql`)
+  await editor(page, 'SQL').click()
+  await page.keyboard.type('SELECT *  stock')
+  for (let count = 0; count < ' stock'.length; count += 1) await page.keyboard.press('ArrowLeft')
+  load()
+  await expect(page.locator('.cm-content')).toBeVisible()
+  await page.keyboard.type('FROM')
+  await expect(editor(page, 'SQL')).toHaveText('SELECT * FROM stock')
+})
+
 test('a statement is cancelled on the server', async ({ page }) => {
   await page.goto(`${server.url}/ui/sql?sql=${encodeURIComponent('SELECT pg_sleep(50)')}`)
   await page.getByRole('button', { name: /^Run/ }).click()
