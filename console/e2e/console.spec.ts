@@ -1,6 +1,4 @@
 /** Behaviour of the console in a browser, against a real server. */
-import type { Page } from '@playwright/test'
-
 import { editor, expect, test } from './fixture'
 import { Server } from './server'
 
@@ -16,7 +14,7 @@ test('the root leads to Now, which counts commits', async ({ page }) => {
   await page.goto(server.url)
   await expect(page).toHaveURL(/\/ui\/$/)
   await expect(page.getByText('healthy', { exact: true })).toBeVisible()
-  await expect(page.locator('.tile', { hasText: 'Commits' })).toContainText('in all')
+  await expect(page.getByRole('link', { name: /^Commits .* in all/ })).toBeVisible()
 })
 
 test('keys lead from page to page', async ({ page }) => {
@@ -76,9 +74,27 @@ test('keys that are pressed fast all reach the editor, and completion opens', as
   await expect(page.getByRole('option', { name: /stock/ })).toBeVisible()
 })
 
+test('a user who writes before the editor is loaded continues in it', async ({ page }) => {
+  let load = (): void => undefined
+  const loading = new Promise<void>((resolve) => (load = resolve))
+  await page.route(/assets\/editor-/, async (route) => {
+    await loading
+    await route.fallback()
+  })
+  await page.goto(`${server.url}/ui/sql`)
+  await editor(page, 'SQL').click()
+  await page.keyboard.type('SELECT *  stock')
+  for (let count = 0; count < ' stock'.length; count += 1) await page.keyboard.press('ArrowLeft')
+  load()
+  await expect(page.locator('.cm-content')).toBeVisible()
+  await page.keyboard.type('FROM')
+  await expect(editor(page, 'SQL')).toHaveText('SELECT * FROM stock')
+})
+
 test('a statement is cancelled on the server', async ({ page }) => {
   await page.goto(`${server.url}/ui/sql?sql=${encodeURIComponent('SELECT pg_sleep(50)')}`)
   await page.getByRole('button', { name: /^Run/ }).click()
+  await expect.poll(() => server.running('sql')).toBe(1)
   await page.getByRole('button', { name: 'Cancel' }).click()
   await expect(page.getByRole('alert')).toContainText('canceling statement due to user request')
 })
@@ -95,10 +111,9 @@ test('commits are listed from a time on', async ({ page }) => {
 })
 
 test('a million rows are scrolled', async ({ page }) => {
-  test.setTimeout(120_000)
   await page.goto(`${server.url}/ui/sql?sql=${encodeURIComponent('SELECT n FROM generate_series(1, 1000000) AS t (n)')}`)
   await page.getByRole('button', { name: /^Run/ }).click()
-  await expect(page.getByText('1,000,000 rows')).toBeVisible({ timeout: 60_000 })
+  await expect(page.getByText('1,000,000 rows')).toBeVisible()
   await page.getByRole('table').press('End')
   await expect(page.getByRole('cell', { name: '1000000' })).toBeVisible()
   expect(await page.locator('.grid-row').count()).toBeLessThan(100)
@@ -118,7 +133,7 @@ test('a document that another client changed is not overwritten', async ({ page 
 
 test('a metric is drawn and listed', async ({ page }) => {
   await page.goto(`${server.url}/ui/metrics?q=ropewalk_commits_total&range=5m`)
-  await expect(page.locator('.u-over')).toBeVisible({ timeout: 20_000 })
+  await expect(page.locator('.u-over')).toBeVisible()
   await page.getByRole('button', { name: 'Table' }).click()
   await expect(page.getByRole('region', { name: 'Values' })).toContainText('ropewalk_commits_total')
 })
@@ -127,69 +142,7 @@ test('a server that goes away and comes back is noticed', async ({ page }) => {
   await page.goto(`${server.url}/ui/now`)
   await expect(page.getByText('healthy', { exact: true })).toBeVisible()
   await server.stop()
-  await expect(page.getByText('no response, trying again')).toBeVisible({ timeout: 15_000 })
+  await expect(page.getByText('no response, trying again')).toBeVisible()
   await server.start()
-  await expect(page.getByText('no response, trying again')).toBeHidden({ timeout: 20_000 })
-})
-
-test.describe('sign-in and rights', () => {
-  test.beforeAll(async () => {
-    await server.createUser('root', { '*': ['admin'] })
-    const headers = { Authorization: `Basic ${btoa('root:correct horse')}` }
-    await server.request('PUT', '/v1/users/reader', { password: 'correct horse', roles: { shop: ['read'] } }, headers)
-  })
-
-  const signIn = async (page: Page, user: string, password = 'correct horse') => {
-    await page.goto(`${server.url}/ui/events/shop`)
-    await page.getByLabel('User', { exact: true }).fill(user)
-    await page.getByLabel('Password').fill(password)
-    await page.getByRole('button', { name: 'Sign in' }).click()
-  }
-  /** Signs in and waits until the page has a session. */
-  const enter = async (page: Page, user: string) => {
-    await signIn(page, user)
-    await expect(page.getByRole('button', { name: 'Sign out' })).toBeVisible()
-  }
-
-  test('a wrong password is rejected without the dialog of the browser', async ({ page }) => {
-    await signIn(page, 'root', 'wrong')
-    await expect(page.getByRole('alert')).toContainText('wrong password')
-  })
-
-  test('a session is in a cookie that scripts cannot read, and survives a reload', async ({ page, context }) => {
-    await enter(page, 'root')
-    const cookie = (await context.cookies()).find(({ name }) => name === 'ropewalk_session')
-    expect(cookie).toMatchObject({ httpOnly: true, sameSite: 'Strict' })
-    expect(await page.evaluate(() => document.cookie)).toBe('')
-    await page.reload()
-    await expect(page.locator('main h1')).toBeVisible()
-    await page.getByRole('button', { name: 'Sign out' }).click()
-    await expect(page.getByRole('heading', { name: 'Sign in to Ropewalk' })).toBeVisible()
-  })
-
-  test('a reader sees no button of a right that it lacks', async ({ page }) => {
-    await enter(page, 'reader')
-    await expect(page.getByText('Delete the store')).toHaveCount(0)
-    await expect(page.getByRole('link', { name: 'Append' })).toHaveCount(0)
-    await page.goto(`${server.url}/ui/keep`)
-    await expect(page.getByRole('link', { name: 'Users' })).toHaveCount(0)
-    await page.goto(`${server.url}/ui/commits`)
-    await expect(page.getByText('Administrators only')).toBeVisible()
-  })
-
-  test('a read-only token is created and signs in', async ({ page, context }) => {
-    await enter(page, 'root')
-    await page.goto(`${server.url}/ui/keep/tokens`)
-    await page.getByLabel(/Name/).fill('ci')
-    await page.getByRole('button', { name: 'Create' }).click()
-    const token = await page.getByRole('dialog').locator('pre').textContent()
-    expect(token).toMatch(/^rw_/)
-    await context.clearCookies()
-    await page.goto(`${server.url}/ui/events`)
-    await page.getByRole('button', { name: 'API token' }).click()
-    await page.getByLabel('Token').fill(token ?? '')
-    await page.getByRole('button', { name: 'Sign in' }).click()
-    await expect(page.getByText('shop')).toBeVisible()
-    await expect(page.getByText('Create a store')).toHaveCount(0)
-  })
+  await expect(page.getByText('no response, trying again')).toBeHidden()
 })

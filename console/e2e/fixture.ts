@@ -6,6 +6,8 @@ import { gunzipSync } from 'node:zlib'
 import { test as base } from '@playwright/test'
 import type { BrowserContext, Page } from '@playwright/test'
 
+import { Server } from './server'
+
 export { expect } from '@playwright/test'
 
 /** Built files that are served instead of those in the server: `CONSOLE_DIST=dist` needs no build of the server. */
@@ -51,7 +53,20 @@ const watch = (page: Page): string[] => {
   return problems
 }
 
-export const test = base.extend({
+export const test = base.extend<object, { server: Server }>({
+  /** A server with data, for the tests of a worker that write nothing. */
+  server: [
+    async ({}, use) => {
+      const server = new Server()
+      await server.start()
+      await server.fill()
+      await server.hour()
+      await server.park('mailers', 2, 'no <b>address</b>')
+      await use(server)
+      await server.remove()
+    },
+    { scope: 'worker' },
+  ],
   context: async ({ context }, use) => {
     if (DIST !== undefined) await serveDist(context, DIST)
     await use(context)

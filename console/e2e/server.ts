@@ -34,6 +34,8 @@ export class Server {
   private process: ChildProcess | undefined
   readonly dir = mkdtempSync(join(tmpdir(), 'ropewalk-console-'))
   url = ''
+  /** The number of a commit with a part in every model. */
+  seq = 0
   private port = 0
 
   /** Starts the server; a second call uses the port of the first. */
@@ -118,7 +120,7 @@ export class Server {
            INSERT INTO sales VALUES (event.json->>'item', 1) ON CONFLICT (item) DO UPDATE SET orders = sales.orders + 1;
            INSERT INTO shop.open_orders (_id, doc) VALUES (event.json->>'order', event.json) ON CONFLICT (_id) DO UPDATE SET doc = excluded.doc)`,
     )
-    for (let n = 1; n <= 40; n += 1) await this.order(`o${n}`, n, PEOPLE[n % PEOPLE.length])
+    for (let n = 1; n <= 40; n += 1) this.seq = await this.order(`o${n}`, n, PEOPLE[n % PEOPLE.length])
     await this.request('PUT', '/v1/stores/shop/groups/mailers', { tries: 3 })
     await this.courses()
     await this.hostile()
@@ -126,6 +128,18 @@ export class Server {
     await this.request('POST', '/v1/databases/shop/collections/people/documents', { documents: people })
     await this.sql('CREATE TABLE visits (id int PRIMARY KEY, visitor int NOT NULL, page text NOT NULL, took_ms float8)')
     await this.sql(`INSERT INTO visits SELECT n, n % 500, '/item/' || (n % 37), (n * 7919 % 1000) / 10.0 FROM generate_series(1, ${VISITS}) AS t (n)`)
+  }
+
+  /** An hour of the metrics that a server stores about itself, as of one that was started before. */
+  async hour(): Promise<void> {
+    const now = Date.now()
+    const times = Array.from({ length: 240 }, (_, index) => now - (240 - index) * 15_000)
+    const labels = { job: 'ropewalk', instance: 'before' }
+    const series = Object.entries({ ropewalk_commits_total: 90, ropewalk_log_written_bytes_total: 90_000, ropewalk_memtable_bytes: 5_000 }).map(([__name__, each]) => ({
+      labels: { ...labels, __name__ },
+      samples: times.map((time, index) => [time, each * index]),
+    }))
+    await this.request('POST', '/v1/transactions', { operations: [{ samples: { series } }] })
   }
 
   /** Who enrolled on which course. */
@@ -152,6 +166,12 @@ export class Server {
     await this.request('POST', '/v1/transactions', {
       operations: HOSTILE.map((text) => ({ samples: { series: [{ labels: { __name__: 'hostile', text }, samples: [[Date.now(), 1]] }] } })),
     })
+  }
+
+  /** Requests over HTTP in progress. */
+  async running(operation: string): Promise<number> {
+    const text = await (await this.request('GET', '/metrics')).text()
+    return Number(new RegExp(`^ropewalk_requests_running\\{protocol="http",operation="${operation}"\\} (\\d+)$`, 'm').exec(text)?.[1] ?? 0)
   }
 
   async createUser(name: string, roles: Record<string, string[]>, headers: Record<string, string> = {}): Promise<void> {

@@ -42,7 +42,7 @@ NODE = ("MongoDB's Node driver", "mongo/node", "node")
 NODE_POSTGRES = ("node-postgres", "postgres/node", "node-postgres")
 #: Packages of npm with a lockfile.
 TYPESCRIPT = ("clients/typescript", "examples/order-service/typescript")
-NPM_CI = ["npm", "ci", "--no-audit", "--no-fund", "--silent"]
+NPM_CI = ["npm", "ci", "--prefer-offline", "--no-audit", "--no-fund", "--silent"]
 #: MongoDB's Rust driver: command, place, environment.
 RUST = (
     ["cargo", "test", "--locked", "--test", "driver"], HERE / "mongo" / "rust", {"CARGO_TARGET_DIR": str(PLACE / "rust")},
@@ -286,6 +286,18 @@ def typescript(binary):
     return not bad
 
 
+def console_place():
+    """A copy of the web console, so that the sources stay free of what npm writes. Packages that are there stay."""
+    place = PLACE / "console"
+    for entry in place.glob("*"):
+        if entry.is_dir() and entry.name != "node_modules":
+            shutil.rmtree(entry)
+    shutil.copytree(
+        HERE.parents[1] / "console", place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "test-results"),
+    )
+    return place
+
+
 def console(binary):
     """The web console: types, ESLint, unit tests, size of the built files; its pages in Chromium, where there is one."""
     name = "web console"
@@ -293,16 +305,9 @@ def console(binary):
         print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
         return True
     print(f"\n==> {name}", flush=True)
-    place = PLACE / "console"
-    # A copy, so that the sources stay free of what npm writes. Packages that are there stay.
-    for entry in place.glob("*"):
-        if entry.is_dir() and entry.name != "node_modules":
-            shutil.rmtree(entry)
-    shutil.copytree(
-        HERE.parents[1] / "console", place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "test-results"),
-    )
+    place = console_place()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    commands = [["npm", "ci", "--no-audit", "--no-fund", "--silent"], ["npm", "run", "check"]]
+    commands = [NPM_CI, ["npm", "run", "check"]]
     if chromium:
         commands.append(["npm", "run", "e2e"])
     else:
@@ -535,6 +540,7 @@ def fetch(python):
         prometheus,
         lambda: [npm_place(*package) for package in (NODE, NODE_POSTGRES)],
         lambda: [subprocess.run(NPM_CI, cwd=typescript_place(package), check=True) for package in TYPESCRIPT if npm],
+        lambda: npm and subprocess.run(NPM_CI, cwd=console_place(), check=True),
         jdbc_place,
         lambda: subprocess.run([*command, "--no-run"], cwd=place, env=os.environ | built, check=True),
     ]

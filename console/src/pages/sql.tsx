@@ -13,6 +13,7 @@ import { findings, onlyTable, parsePlan } from '../base/plan'
 import type { PlanNode } from '../base/plan'
 import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
+import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
 import { Grid } from '../ui/grid'
 import { LazyChart } from '../ui/lazy-chart'
@@ -46,8 +47,8 @@ interface Ran {
   seconds: number
 }
 
-const download = (name: string, type: string, text: string) => {
-  const url = URL.createObjectURL(new Blob([text], { type }))
+const download = (name: string, type: string, content: string | ArrayBuffer) => {
+  const url = URL.createObjectURL(new Blob([content], { type }))
   const anchor = document.createElement('a')
   anchor.href = url
   anchor.download = name
@@ -166,6 +167,7 @@ export const plotOf = (result: SqlResult) => {
 
 const Result = ({ result, name, statement, edit }: { result: SqlResult; name: string; statement: string; edit: (sql: string) => void }) => {
   const [plotted, setPlotted] = useState(false)
+  const saving = useAction(() => undefined)
   const { columns, rows } = result
   const plot = useMemo(() => (plotted ? plotOf(result) : undefined), [plotted, result])
   if (!columns || !rows) return <p class="soft">Done.</p>
@@ -188,8 +190,20 @@ const Result = ({ result, name, statement, edit }: { result: SqlResult; name: st
           <button onClick={() => download(`${name}.csv`, 'text/csv', csv(columns.map((column) => column.name), texts()))}>CSV</button>
           <button onClick={() => download(`${name}.json`, 'application/json', formatJson(objects()))}>JSON</button>
           <button onClick={() => download(`${name}.ndjson`, 'application/x-ndjson', `${objects().map((row) => formatJson(row, 0)).join('\n')}\n`)}>NDJSON</button>
+          <button
+            disabled={saving.busy}
+            onClick={() =>
+              saving.run(async () => {
+                const { parquet } = await import('../base/parquet')
+                download(`${name}.parquet`, 'application/vnd.apache.parquet', await parquet(columns, rows))
+              })
+            }
+          >
+            Parquet
+          </button>
         </div>
       </div>
+      <ProblemNotice problem={saving.problem} />
       {plotted && (plot ? <LazyChart label="Plot of the result" times={plot.times} lines={plot.lines} /> : <p class="notice">A plot needs a column of times or numbers, and another one of numbers.</p>)}
       <Grid columns={columns} rows={rows} label={`Result ${name}`} />
     </div>

@@ -1,7 +1,7 @@
 /** A field for code. Until the editor is loaded it is a plain text area, so that a page can be used at once. */
 import type { Extension } from '@codemirror/state'
 import type { ComponentType } from 'preact'
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 
 import type { EditorProps } from './editor'
 import type { Hints as JsonHints } from './languages/json'
@@ -10,7 +10,7 @@ import type { Hints as SqlHints } from './languages/sql'
 
 type Language = { language: 'sql'; hints?: SqlHints } | { language: 'json'; hints?: JsonHints } | { language: 'promql'; hints?: PromqlHints }
 
-type Props = Omit<EditorProps, 'language'> & Language
+type Props = Omit<EditorProps, 'language' | 'selection'> & Language
 
 interface Loaded {
   Editor: ComponentType<EditorProps>
@@ -28,14 +28,21 @@ const load = async (language: Language['language']): Promise<Loaded> => {
 }
 
 export const CodeField = ({ language, hints, ...rest }: Props) => {
-  const [loaded, setLoaded] = useState<Loaded>()
+  const [loaded, setLoaded] = useState<Loaded & Pick<EditorProps, 'selection'>>()
+  const area = useRef<HTMLTextAreaElement>(null)
   useEffect(() => {
-    load(language).then(setLoaded, () => undefined)
+    const replace = (found: Loaded) => {
+      // A user who is writing in the text area continues in the editor.
+      const used = area.current === document.activeElement ? area.current : null
+      setLoaded({ ...found, selection: used ? { anchor: used.selectionStart, head: used.selectionEnd } : undefined })
+    }
+    load(language).then(replace, () => undefined)
   }, [language])
   const extension = useMemo(() => loaded?.make(hints ?? {}), [loaded, hints])
-  if (loaded && extension) return <loaded.Editor {...rest} language={extension} />
+  if (loaded && extension) return <loaded.Editor {...rest} selection={loaded.selection} language={extension} />
   return (
     <textarea
+      ref={area}
       aria-label={rest.label}
       placeholder={rest.hint}
       rows={4}

@@ -11,7 +11,7 @@ import type { Extension } from '@codemirror/state'
 import { Annotation, Compartment, EditorState, Prec } from '@codemirror/state'
 import { EditorView, keymap, lineNumbers, placeholder } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
-import { useEffect, useRef } from 'preact/hooks'
+import { useLayoutEffect, useRef } from 'preact/hooks'
 
 const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.operatorKeyword, tags.modifier], color: 'var(--c4)', fontWeight: '600' },
@@ -43,6 +43,8 @@ const fromPage = Annotation.define<boolean>()
 
 export interface EditorProps {
   value: string
+  /** Makes the editor the focused element, with this selection. */
+  selection?: { anchor: number; head: number } | undefined
   change: (text: string) => void
   /** Ctrl+Enter: gets the selection, or the whole text. */
   run?: (text: string) => void
@@ -55,6 +57,7 @@ export interface EditorProps {
 
 export const Editor = ({
   value,
+  selection,
   change,
   run,
   language,
@@ -71,7 +74,8 @@ export const Editor = ({
   // Texts of this editor that have not come back as `value`: a component renders after further keys were pressed, and
   // its value then is an older text of the user, not a new one of the page.
   const typed = useRef<string[]>([])
-  useEffect(() => {
+  // Effects are in the task that renders: between the two, keys may be pressed.
+  useLayoutEffect(() => {
     const host = place.current
     if (!host) return
     const root = host.shadowRoot ?? host.attachShadow({ mode: 'open' })
@@ -85,6 +89,7 @@ export const Editor = ({
       parent: root,
       state: EditorState.create({
         doc: value,
+        ...(selection && { selection }),
         extensions: [
           Prec.highest(keymap.of([{ key: 'Mod-Enter', run: runNow }])),
           numbers ? lineNumbers() : [],
@@ -111,14 +116,15 @@ export const Editor = ({
       }),
     })
     view.current = editor
+    if (selection) editor.focus()
     return () => {
       editor.destroy()
       view.current = undefined
     }
     // The value and the language are set below, without a new editor.
   }, [])
-  useEffect(() => view.current?.dispatch({ effects: dynamic.current.reconfigure(language) }), [language])
-  useEffect(() => {
+  useLayoutEffect(() => view.current?.dispatch({ effects: dynamic.current.reconfigure(language) }), [language])
+  useLayoutEffect(() => {
     const editor = view.current
     const place = typed.current.lastIndexOf(value)
     if (place >= 0) {
