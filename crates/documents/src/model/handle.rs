@@ -343,15 +343,6 @@ impl Documents {
         self.names_after(self.engine.snapshot().read(), (database, glob), after, max)
     }
 
-    pub(crate) fn names_matching(
-        &self,
-        read: ReadView<'_>,
-        database: &str,
-        glob: &str,
-    ) -> Result<Vec<String>, DocumentsError> {
-        self.names_after(read, (database, Some(glob)), None, usize::MAX)
-    }
-
     fn names_after(
         &self,
         read: ReadView<'_>,
