@@ -11,7 +11,7 @@
 //!   features            the program and the tests share every compiled dependency
 //!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
 //!   kill --rounds N     the kill -9 loop on a real process
-//!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
+//!   planted [TEXT]      plants bugs, those with TEXT in their names, and shows that the simulation finds each
 //!   golden --update     writes the golden scripts again, to be reviewed as text
 //! ```
 #![allow(clippy::print_stdout, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! Old bugs, planted one at a time in a copy of the sources, to prove that the simulation finds each of them.
+//! Old bugs and forgotten rules, planted one at a time in a copy of the sources, to prove that the simulation finds each.
 //!
 //!   copy of the workspace ─▶ one edit ─▶ build (must succeed) ─▶ the simulation (must fail)
 //!
@@ -45,6 +45,12 @@ const EVERY_PROMISE: Finder = Finder::Threads("threads_and_faults_keep_every_pro
 const PANICS: Finder = Finder::Threads("a_panicking_model_stops_the_engine_and_shows_no_half_transaction");
 
 const POWER_CUTS: Finder = Finder::Simulation(&["--exhaust", "80", "--start", "16", "--seeds", "4"]);
+const CLUSTER: Finder = Finder::Simulation(&["--cluster", "--seeds", "10"]);
+/// For bugs that only rare faults show.
+const MANY_CLUSTERS: Finder = Finder::Simulation(&["--cluster", "--seeds", "200"]);
+
+const FOLLOWER: &str = "crates/log/src/shared/follower.rs";
+const BROKEN_CHAIN: &str = "        if entry.previous != self.place.chain {\n";
 
 const BUGS: &[Bug] = &[
     Bug {
@@ -154,6 +160,47 @@ const BUGS: &[Bug] = &[
             "",
         )],
         finder: engine_test("database_without_keyspaces_reopens_with_its_first_commits"),
+    },
+    Bug {
+        name: "a leader answers before the shared log has the commit",
+        edits: &[edit(
+            "crates/engine/src/commit/mod.rs",
+            "        let written = if ticket.sync || shared {\n",
+            "        let written = if shared {\n            Ok(())\n        } else if ticket.sync {\n",
+        )],
+        finder: CLUSTER,
+    },
+    Bug {
+        name: "a leader takes the entry of another one for its own",
+        edits: &[edit(
+            "crates/log/src/shared/replicated.rs",
+            "Ok(stored) => return Ok(Appended::Other(Some(stored))),",
+            "Ok(_) => return Ok(Appended::Stored(expected.next())),",
+        )],
+        finder: CLUSTER,
+    },
+    Bug {
+        name: "a follower skips a gap of the shared log",
+        edits: &[
+            edit(FOLLOWER, "        if index != self.place.index.next() {\n", "        if false {\n"),
+            edit(FOLLOWER, BROKEN_CHAIN, "        if false {\n"),
+            edit(FOLLOWER, "        if entry.first != self.place.seq.next() {\n", "        if false {\n"),
+        ],
+        finder: MANY_CLUSTERS,
+    },
+    Bug {
+        name: "a follower does not compare the hashes of entries",
+        edits: &[edit(FOLLOWER, BROKEN_CHAIN, "        if false {\n")],
+        finder: MANY_CLUSTERS,
+    },
+    Bug {
+        name: "a load of a leader goes around the shared log",
+        edits: &[edit(
+            "crates/engine/src/engine/mod.rs",
+            "        options.log_everything |= options.shared.is_some();\n",
+            "",
+        )],
+        finder: CLUSTER,
     },
 ];
 

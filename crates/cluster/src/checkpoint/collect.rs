@@ -7,17 +7,18 @@ use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::manifest::{BLOCKS, Block, CHECKPOINTS, Manifest};
 
 impl Checkpoints {
-    /// Deletes the checkpoints before the two newest, and the blocks up to checkpoint `number` that those do not need; returns
-    /// how many objects. `number` is the newest checkpoint; when another one is newer, its node does this.
+    /// Deletes the manifests before the two newest checkpoints, and the blocks up to checkpoint `number` that those do not need;
+    /// returns how many objects. `number` is the newest checkpoint; when another one is newer, its node does this.
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
     pub fn collect(&self, number: u64) -> Result<u64, CheckpointError> {
-        let found = self.newest_two()?;
-        // One that cannot be read may need any block.
+        let found = self.list()?;
+        // One that cannot be read, or that the list does not show, may need any block.
         let kept = found.iter().map(|found| found.manifest.as_ref().ok()).collect::<Option<Vec<_>>>();
         let is_newest = found.first().is_some_and(|found| found.number == number);
-        let Some(kept) = kept.filter(|_| is_newest) else { return Ok(0) };
+        let is_whole = found.len() == 2 || number == 1;
+        let Some(kept) = kept.filter(|_| is_newest && is_whole) else { return Ok(0) };
         let oldest = kept.last().map_or(number, |manifest| manifest.number);
         let mut unneeded = Vec::new();
         for name in self.store.list(CHECKPOINTS)? {

@@ -1,7 +1,7 @@
 //! Makes a checkpoint of an open database.
 //!
 //! ```text
-//! backup (hard links) ─▶ each file ─▶ its blocks: in a newer checkpoint already? else create, read back ─▶ manifest
+//! backup (hard links) ─▶ each file ─▶ its blocks: of the two newest checkpoints? else create, read back ─▶ manifest
 //! ```
 
 use std::collections::HashMap;
@@ -20,6 +20,8 @@ use crate::checkpoint::{Checkpoints, tree};
 const COPY: &str = "checkpoint";
 /// ... while the engine makes it.
 const COPY_PARTIAL: &str = "checkpoint.partial";
+/// A block gets a number that is greater by at most so much than that of its checkpoint.
+const NAMES_MAX: u64 = 16;
 
 /// A checkpoint that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,8 +131,9 @@ impl Maker {
     fn make_from_copy(&mut self) -> Result<CheckpointMade, CheckpointError> {
         let env = self.db.engine().env().clone();
         // Before the copy: what is stored from here on is of the next number, or of no checkpoint.
-        let bases = self.checkpoints.newest_two()?;
-        let number = bases.first().map_or(1, |newest| newest.number + 1);
+        let bases = self.checkpoints.list()?;
+        let there = self.checkpoints.block_names()?;
+        let number = bases.first().map_or(1, |newest| newest.number.saturating_add(1));
         let own = self.db.engine().saved_place().ok_or(CheckpointError::NoPlace)?;
         let mut stored = HashMap::new();
         for base in bases.iter().filter_map(|base| base.manifest.as_ref().ok()) {
@@ -139,7 +142,8 @@ impl Maker {
             if base.place.log == own.log && newest > place {
                 return Err(CheckpointError::Behind { number, newest, place });
             }
-            stored.extend(base.blocks().map(|block| (block.hash, block.number)));
+            let blocks = base.blocks().filter(|block| there.contains(&block.name()));
+            stored.extend(blocks.map(|block| (block.hash, block.number)));
         }
         let copy = self.dir.join(COPY);
         let backup = self.db.engine().backup_node(&copy)?;
@@ -215,7 +219,7 @@ impl Making<'_> {
         if let Some(number) = self.stored.get(&block.hash) {
             return Ok(Block { number: *number, ..block });
         }
-        self.checkpoints.store_block(&block, bytes)?;
+        let block = self.checkpoints.store_block(block, bytes)?;
         self.stored.insert(block.hash, block.number);
         self.stored_bytes += bytes.len() as u64;
         Ok(block)
@@ -223,18 +227,26 @@ impl Making<'_> {
 }
 
 impl Checkpoints {
-    /// Creates a block, and reads it back.
-    fn store_block(&self, block: &Block, bytes: &[u8]) -> Result<(), CheckpointError> {
-        let name = block.name();
-        let is_created = self.store.create(&name, bytes)?;
-        match self.block(block) {
-            // An attempt before this one, or another node, has left it damaged.
-            Err(CheckpointError::Damaged { .. }) if !is_created => {
-                self.store.delete(&name)?;
-                self.store.create(&name, bytes)?;
-                self.block(block).map(|_| ())
+    /// Creates a block of the checkpoint in the making, and reads it back. Its number is greater than that of the checkpoint when
+    /// an earlier attempt, or another node, has left a damaged object with its name. That one is not deleted: another node may
+    /// have replaced it and published a checkpoint since it was read.
+    fn store_block(&self, mut block: Block, bytes: &[u8]) -> Result<Block, CheckpointError> {
+        let checkpoint = block.number;
+        loop {
+            let is_created = self.store.create(&block.name(), bytes)?;
+            let damage = match self.block(&block) {
+                Ok(_) => return Ok(block),
+                Err(error @ CheckpointError::Damaged { .. }) => error,
+                Err(error) => return Err(error),
+            };
+            // Then others have deleted what they do not need.
+            if self.numbers()?.first() >= Some(&checkpoint) {
+                return Err(CheckpointError::Outrun { number: checkpoint });
             }
-            read => read.map(|_| ()),
+            if is_created || block.number >= checkpoint.saturating_add(NAMES_MAX) {
+                return Err(damage);
+            }
+            block.number += 1;
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) const BLOCKS: &str = "blocks";
 /// A piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// The checkpoint for which it was stored.
+    /// The checkpoint for which it was stored, or a later one.
     pub number: u64,
     /// XXH3-128 of its contents.
     pub hash: [u8; 16],

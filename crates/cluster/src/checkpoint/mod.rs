@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. An object never changes. A checkpoint exists when its manifest does, which is created last, after everything that it
-//!    names was read back and compared.
-//! 2. Numbers of checkpoints only grow: of two nodes that make one at the same time, one creates the manifest.
-//! 3. A node stores blocks under the number of the checkpoint that it is making, and takes other blocks only from the two
-//!    newest checkpoints. After checkpoint N, objects up to number N are deleted that the two newest do not need. So no block
-//!    of a checkpoint in the making is ever deleted, without clocks and without locks.
+//! 1. An object never changes. A manifest is created last, after everything that it names was read back and compared.
+//! 2. The checkpoints are the newest manifest N, and N-1. Of two nodes that make N+1 at the same time, one creates the
+//!    manifest. A node that sleeps until N+3 exists may create N+1 again, which was deleted: no node reads it.
+//! 3. A node that makes N+1 stores blocks under that number or a greater one, and takes other blocks only from N and N-1.
+//!    After checkpoint N, blocks up to number N are deleted that N and N-1 do not need; nothing else deletes one. So no block
+//!    of a checkpoint, or of one in the making, is ever deleted, without clocks and without locks.
 //! 4. A checkpoint continues at the same entry as the one before it, or at a later one.
 //! 5. The shared log is trimmed only before the entries that the second newest checkpoint continues with, and those that a
 //!    node needs that was seen within the grace time.
@@ -35,9 +35,10 @@ mod store;
 mod tree;
 mod upkeep;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::checkpoint::manifest::CHECKPOINTS;
+use crate::checkpoint::manifest::{BLOCKS, CHECKPOINTS};
 pub use directory::DirectoryStore;
 pub use error::CheckpointError;
 pub use join::{JoinNotice, Joined, discard_copy};
@@ -83,12 +84,19 @@ impl Checkpoints {
         self
     }
 
-    /// All checkpoints, newest first.
+    /// The two newest checkpoints, newest first, or as many as there are. Older ones are deleted, or about to be.
     ///
     /// # Errors
     /// [`CheckpointError::Store`].
     pub fn list(&self) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
-        self.found(self.numbers()?)
+        let mut found = Vec::new();
+        for number in self.numbers()? {
+            match self.manifest(number) {
+                Err(CheckpointError::Store(error)) => return Err(error.into()),
+                manifest => found.push(FoundCheckpoint { number, manifest }),
+            }
+        }
+        Ok(found)
     }
 
     /// True when the store has no checkpoint.
@@ -111,13 +119,21 @@ impl Checkpoints {
         Ok(manifest)
     }
 
-    /// Numbers of all checkpoints, newest first.
+    /// Numbers of the two newest checkpoints, newest first. Two checkpoints follow each other: a list that is read while others
+    /// create and delete may have a gap.
     fn numbers(&self) -> Result<Vec<u64>, CheckpointError> {
         let names = self.store.list(CHECKPOINTS)?;
         let whole = |name: &String| Manifest::parse(name).filter(|(_, is_leftover)| !is_leftover);
         let mut numbers: Vec<u64> = names.iter().filter_map(whole).map(|(number, _)| number).collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
+        let before = numbers.first().map_or(0, |newest| newest.saturating_sub(1));
+        numbers.retain(|number| *number >= before);
         Ok(numbers)
+    }
+
+    /// Names of all blocks that the store has.
+    fn block_names(&self) -> Result<HashSet<String>, CheckpointError> {
+        Ok(self.store.list(BLOCKS)?.into_iter().collect())
     }
 
     fn manifest(&self, number: u64) -> Result<Manifest, CheckpointError> {
@@ -129,22 +145,6 @@ impl Checkpoints {
             return Err(damaged(format!("it is checkpoint {}", manifest.number)));
         }
         Ok(manifest)
-    }
-
-    /// The two newest checkpoints, or as many as there are. Only their blocks stay while the next one is made.
-    fn newest_two(&self) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
-        self.found(self.numbers()?.into_iter().take(2))
-    }
-
-    fn found(&self, numbers: impl IntoIterator<Item = u64>) -> Result<Vec<FoundCheckpoint>, CheckpointError> {
-        let mut found = Vec::new();
-        for number in numbers {
-            match self.manifest(number) {
-                Err(CheckpointError::Store(error)) => return Err(error.into()),
-                manifest => found.push(FoundCheckpoint { number, manifest }),
-            }
-        }
-        Ok(found)
     }
 
     /// Contents of a block, checked.

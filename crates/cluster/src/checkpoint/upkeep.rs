@@ -8,7 +8,7 @@
 //! wait a little longer, and the leader twice as long unless it is the only node.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ropewalk_base::hash64;
@@ -18,7 +18,6 @@ use ropewalk_log::shared::{EntryIndex, SharedLog};
 
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::make::{CheckpointMade, Maker};
-use crate::checkpoint::manifest::BLOCKS;
 use crate::checkpoint::{Checkpoints, Manifest, NodeReport};
 
 /// Times of the upkeep.
@@ -221,8 +220,7 @@ impl Upkeep {
         self.reports = found.into_iter().map(seen).collect();
         let numbers = self.checkpoints().numbers()?;
         self.places.retain(|number, _| numbers.contains(number));
-        // Older ones are about to be deleted.
-        for number in numbers.into_iter().take(3) {
+        for number in numbers {
             if self.places.contains_key(&number) {
                 continue;
             }
@@ -348,7 +346,7 @@ impl Upkeep {
 impl Checkpoints {
     /// The first block that a checkpoint names and the store does not have.
     pub(super) fn missing(&self, manifest: &Manifest) -> Result<Option<String>, CheckpointError> {
-        let names: HashSet<String> = self.store.list(BLOCKS)?.into_iter().collect();
+        let names = self.block_names()?;
         Ok(manifest.blocks().map(|block| block.name()).find(|name| !names.contains(name)))
     }
 }

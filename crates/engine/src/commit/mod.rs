@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 use ropewalk_base::sync::{Condvar, Mutex, Ordering};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_log::shared::{CommitFate, Place, ReplicatedLog};
-use ropewalk_log::{CommitLog, Record};
+use ropewalk_log::{CommitLog, LogError, Record};
 use ropewalk_store::Store;
 use ropewalk_vfs::Env;
 
@@ -74,6 +74,9 @@ pub(crate) struct Core {
 /// Contents of the file with the place in the shared log.
 #[derive(Default)]
 pub(crate) struct NotedPlace {
+    /// The file says which shared log it is.
+    pub(crate) has_log: bool,
+    /// What this engine has written.
     pub(crate) place: Place,
     /// When it was written, in monotonic nanoseconds.
     pub(crate) at: u64,
@@ -124,6 +127,7 @@ impl Core {
         // With the keyspaces that replay has defined.
         let version = version.with_runs(store.view());
         let tail = log.tail();
+        let has_log = replicated.as_ref().is_some_and(|log| log.knows_log());
         // Marks may follow the last commit.
         assert!(
             active.start <= active.end && active.end <= tail,
@@ -155,7 +159,7 @@ impl Core {
             background: Mutex::default(),
             background_work: Condvar::new(),
             room: Condvar::new(),
-            noted: Mutex::default(),
+            noted: Mutex::new(NotedPlace { has_log, ..NotedPlace::default() }),
         }
     }
 
@@ -176,6 +180,16 @@ impl Core {
         self.watch.wake_all();
         self.end_watch.wake_all();
         self.room.notify_all();
+    }
+
+    /// As [`Core::fail`], after a failure of the log. That the shared log differs is reported as such.
+    pub(crate) fn fail_by_log(&self, error: &LogError) {
+        match error {
+            LogError::Diverged { index, what } => {
+                self.fail_with(EngineError::Diverged { index: *index, what: what.as_str().into() });
+            }
+            other => self.fail(other),
+        }
     }
 
     /// Stops the engine if the holder unwinds instead of calling [`StopOnPanic::disarm`].
@@ -526,7 +540,7 @@ impl Commits {
                 (sequencer.tail, sequencer.active.end) = (tail, tail);
             }
             Err(error) => {
-                core.fail(&error);
+                core.fail_by_log(&error);
                 return outcomes;
             }
         }
@@ -569,7 +583,7 @@ impl Stage for Commits {
             Ok(())
         };
         if let Err(error) = written {
-            core.fail(&error);
+            core.fail_by_log(&error);
             core.publish_confirmed(ticket.last);
             return false;
         }

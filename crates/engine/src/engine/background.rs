@@ -58,7 +58,7 @@ impl Core {
         let (seq, lsn) = (end.seq, end.lsn);
         if self.log.durable() < lsn {
             // The checkpoint must not be ahead of the log.
-            self.log.barrier().inspect_err(|error| self.fail(error))?;
+            self.log.barrier().inspect_err(|error| self.fail_by_log(error))?;
         }
         let snapshots = self.versions.live();
         let mut new_l0 = Vec::new();
@@ -141,7 +141,7 @@ impl Core {
             }
             background.sync_by = None;
         }
-        self.log.barrier().inspect_err(|error| self.fail(error))?;
+        self.log.barrier().inspect_err(|error| self.fail_by_log(error))?;
         Ok(true)
     }
 

@@ -129,7 +129,7 @@ impl Core {
         let place = node.and_then(|log| log.saved_place());
         let hold = self.log.hold();
         let (pin, upto) = self.store.pin(|| self.log.tail());
-        self.log.barrier().inspect_err(|error| self.fail(error))?;
+        self.log.barrier().inspect_err(|error| self.fail_by_log(error))?;
         assert!(
             pin.checkpoint().lsn <= upto && upto <= self.log.durable(),
             "a copy from {} up to {upto}, durable is {}",

@@ -8,6 +8,7 @@
 //!
 //! A file `place` in the database directory tells after which entry an opened node continues. It is written now and then,
 //! so it is often older than the local copy: the entries between the two are compared with that, and not applied again.
+//! It exists before the first entry is applied, with the identity of the shared log.
 
 use core::time::Duration;
 use std::path::Path;
@@ -113,7 +114,8 @@ impl Engine {
         let log = core.shared_log()?;
         core.admit(core.options.background == Background::Threads)?;
         let guard = core.stop_on_panic("following the shared log");
-        let followed = log.follow(entry, |commits| core.apply_followed(log, commits));
+        let followed =
+            core.note_log(log).and_then(|()| log.follow(entry, |commits| core.apply_followed(log, commits)));
         guard.disarm();
         let followed = followed.map_err(|error| match error {
             // It was written by a leader of another version, or is damaged in a way that no checksum tells.
@@ -136,7 +138,7 @@ impl Engine {
     /// entries that this node has: the engine has stopped.
     pub fn campaign(&self) -> Result<bool, EngineError> {
         let log = self.core.shared_log()?;
-        let result = log.campaign().map_err(EngineError::from);
+        let result = self.core.note_log(log).and_then(|()| log.campaign().map_err(EngineError::from));
         result.inspect_err(|error| self.core.fail_unless_repeatable(error))
     }
 
@@ -172,7 +174,7 @@ impl Engine {
         let Some(log) = &self.core.replicated else { return Ok(()) };
         log.renew().map_err(|error| {
             if !matches!(error, LogError::NotLeader) {
-                self.core.fail(&error);
+                self.core.fail_by_log(&error);
             }
             error.into()
         })
@@ -202,6 +204,18 @@ impl Core {
         if !repeatable {
             self.fail_with(error.clone());
         }
+    }
+
+    /// Writes to the file which shared log is that of this node, before the node has anything of it.
+    fn note_log(&self, log: &ReplicatedLog) -> Result<(), EngineError> {
+        if self.noted.lock().has_log {
+            return Ok(());
+        }
+        let first = log.first_place()?;
+        let mut noted = self.noted.lock();
+        write_place(&self.env, &self.dir, &first)?;
+        (noted.place, noted.has_log) = (first.place, true);
+        Ok(())
     }
 
     /// Writes the place in the shared log to its file if the last one was written `after` so long. The local copy is synced

@@ -458,6 +458,91 @@ fn reopened_follower_continues_at_any_entry() {
     }
 }
 
+/// A node that was killed before it noted any entry, and whose shared log then changes.
+fn killed_early(leads: bool, change: impl FnOnce(&MemorySharedLog)) -> (Node, MemorySharedLog) {
+    let shared = shared();
+    let leader = Node::leader(1, &shared);
+    leader.put("k", "1").unwrap();
+    let follower = Node::new(2, &shared);
+    follower.catch_up();
+    let node = if leads { leader } else { follower };
+    change(&shared);
+    let node = node.reopen(End::Killed);
+    assert!(node.engine.seq() > Seq(0) && node.engine.place().index == EntryIndex::ZERO);
+    (node, shared)
+}
+
+#[test]
+fn node_that_has_noted_no_entry_does_not_lead_in_another_log() {
+    for leads in [true, false] {
+        let (node, shared) = killed_early(leads, |shared| shared.create_again(LogId([8; 16])));
+        for _ in 0..2 {
+            let refused = node.engine.campaign().unwrap_err();
+            assert!(matches!(refused, EngineError::Diverged { .. }), "{refused}");
+            assert!(refused.to_string().contains("created again"), "{refused}");
+        }
+        assert!(shared.entries().is_empty());
+
+        let (node, shared) = killed_early(leads, |shared| shared.lose_newest(100));
+        let refused = node.engine.campaign().unwrap_err();
+        assert!(matches!(refused, EngineError::Diverged { .. }), "{refused}");
+        assert!(shared.entries().is_empty());
+
+        let (node, _) = killed_early(leads, |_| {});
+        node.catch_up();
+        assert!(node.engine.campaign().unwrap(), "on its log it may lead");
+    }
+}
+
+#[test]
+fn database_that_was_alone_begins_an_empty_log_also_after_attempts_without_an_answer() {
+    let shared = shared();
+    let node = Node::new(1, &shared);
+    let env = env(&node.disk.process(), &node.clock);
+    let options = node.options.clone();
+    drop(node.engine);
+    let alone = open(&env, EngineOptions { shared: None, ..options.clone() }).unwrap();
+    let keys = alone.keyspace("k", KeyspaceOptions::default()).unwrap();
+    put(&alone, keys, b"k", b"alone", Durability::Sync).unwrap();
+    alone.close().unwrap();
+    drop(alone);
+    node.shared.choose_faults(|call| {
+        let is_append = matches!(call, SharedCall::Append { .. });
+        is_append.then_some(SharedFault::DropRequest)
+    });
+    let engine = open(&env, options.clone()).unwrap();
+    assert!(engine.campaign().is_err());
+    drop(engine);
+    node.shared.choose_faults(|_| None);
+    let engine = open(&env, options).unwrap();
+    assert!(engine.campaign().unwrap());
+    let seq = engine.seq();
+    let follower = Node::new(2, &shared);
+    let entry = follower.entries().remove(0);
+    assert_eq!(Entry::decode(&entry.bytes).unwrap().first, seq.next());
+    let refused = follower.engine.follow(&entry).unwrap_err();
+    assert!(matches!(refused, EngineError::Diverged { .. }), "it lacks the commits before: {refused}");
+}
+
+#[test]
+fn leader_whose_log_has_lost_its_end_reports_that_and_not_only_that_it_stopped() {
+    for renews in [true, false] {
+        let shared = shared();
+        let leader = Node::leader(1, &shared);
+        leader.put("k", "1").unwrap();
+        shared.lose_newest(1);
+        let refused = match renews {
+            true => leader.engine.renew().unwrap_err(),
+            false => leader.put("k", "2").unwrap_err().into(),
+        };
+        assert!(matches!(refused, EngineError::Diverged { .. }), "{refused}");
+        for error in [leader.engine.stopped().unwrap(), leader.put("k", "3").unwrap_err().into()] {
+            assert!(matches!(error, EngineError::Diverged { .. }), "{error}");
+        }
+        assert!(!leader.engine.is_deposed());
+    }
+}
+
 #[test]
 fn transaction_larger_than_an_entry_is_committed() {
     let shared = MemorySharedLog::with_entry_bytes_max(LogId([9; 16]), 500);

@@ -14,7 +14,7 @@ use ropewalk_base::{DecodeError, Seq};
 
 use crate::LogError;
 use crate::shared::{
-    ChainHash, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SavedPlace, SharedEntry, commits,
+    ChainHash, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SharedEntry, commits,
 };
 
 /// A reader's place, and what it needs to check the next entry.
@@ -58,11 +58,10 @@ enum Gathered<'a> {
 }
 
 impl Follower {
-    /// Without a saved place it begins with the oldest entry.
-    pub(crate) fn new(saved: Option<&SavedPlace>) -> Self {
-        let place = saved.map(|saved| saved.place).unwrap_or_default();
-        let leader = saved.and_then(|saved| saved.leader.clone());
-        Self { place, whole: place, begins: saved.is_none(), leader, ..Self::default() }
+    /// A place before the first entry: it begins with the oldest one.
+    pub(crate) fn new(place: Place, leader: Option<String>) -> Self {
+        let begins = place.index == EntryIndex::ZERO;
+        Self { place, whole: place, begins, leader, ..Self::default() }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -84,13 +83,6 @@ impl Follower {
     /// True when no entry was read, and none is known.
     pub(crate) fn begins(&self) -> bool {
         self.begins
-    }
-
-    /// A database whose commits come before a log without entries: `seq` is the last of them.
-    pub(crate) fn begin_after(&mut self, seq: Seq) {
-        assert!(self.begins, "the place is known");
-        self.place.seq = seq;
-        self.whole.seq = seq;
     }
 
     /// Accepts the next entry. `recovered` is the newest commit of the local copy.

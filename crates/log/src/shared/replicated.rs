@@ -165,7 +165,7 @@ enum Appended {
 
 impl ReplicatedLog {
     /// A follower whose local copy is `local`, to which nothing was appended since it was opened. `saved` is the place that it
-    /// noted last; it is ignored if the local copy does not reach it.
+    /// noted last; if the local copy does not reach it, only the name of the shared log in it is used.
     pub fn new(
         local: LocalLog,
         shared: Arc<dyn SharedLog>,
@@ -175,9 +175,13 @@ impl ReplicatedLog {
     ) -> Self {
         local.hold_back();
         let last = local.last_seq();
-        let saved = saved.filter(|saved| saved.place.seq <= last);
-        let follower = Follower::new(saved);
         let identity = saved.map(|saved| saved.log);
+        let follower = match saved {
+            // The commits of a database that was alone come before the first entry.
+            None => Follower::new(Place { seq: last, ..Place::default() }, None),
+            Some(saved) if saved.place.seq <= last => Follower::new(saved.place, saved.leader.clone()),
+            Some(_) => Follower::new(Place::default(), None),
+        };
         let view = View {
             place: follower.place(),
             whole: follower.whole(),
@@ -214,11 +218,29 @@ impl ReplicatedLog {
         self.view.lock().place
     }
 
-    /// The place to note; the local copy has its commits once [`ReplicatedLog::sync_copy`] has returned.
+    /// The place to note; the local copy has its commits once [`ReplicatedLog::sync_copy`] has returned. `None` before an entry
+    /// was applied.
     pub fn saved_place(&self) -> Option<SavedPlace> {
         let view = self.view.lock();
-        let log = view.identity?;
+        let log = view.identity.filter(|_| view.whole.index > EntryIndex::ZERO)?;
         Some(SavedPlace { log, place: view.whole, leader: view.leader.clone() })
+    }
+
+    /// True when a place was noted or an entry was applied: then it is known which shared log is the node's.
+    pub fn knows_log(&self) -> bool {
+        self.view.lock().identity.is_some()
+    }
+
+    /// The place to note before any entry is applied. A node that has noted it never takes another shared log for its own, and
+    /// knows which of its commits the shared log does not have.
+    ///
+    /// # Errors
+    /// [`LogError::Shared`] when the shared log does not identify itself; [`LogError::Diverged`] when it is another one.
+    pub fn first_place(&self) -> Result<SavedPlace, LogError> {
+        let turn = &mut *self.turn.lock();
+        self.check_running()?;
+        let log = self.identify(turn).map_err(|error| self.end(error))?;
+        Ok(SavedPlace { log, place: turn.follower.whole(), leader: None })
     }
 
     /// Makes durable what the local copy may have, without a word to the shared log.
@@ -413,9 +435,9 @@ impl ReplicatedLog {
     }
 
     /// Makes sure, once, that the shared log is the one that this node knows.
-    fn identify(&self, turn: &mut Turn) -> Result<(), LogError> {
-        if turn.identified {
-            return Ok(());
+    fn identify(&self, turn: &mut Turn) -> Result<LogId, LogError> {
+        if let Some(known) = turn.identity.filter(|_| turn.identified) {
+            return Ok(known);
         }
         let found = self.shared.identity()?;
         if let Some(known) = turn.identity.filter(|known| *known != found) {
@@ -424,12 +446,12 @@ impl ReplicatedLog {
             return Err(LogError::Diverged { index, what });
         }
         (turn.identity, turn.identified) = (Some(found), true);
-        Ok(())
+        Ok(found)
     }
 
     /// True when this node has applied all commits that its local copy has. Otherwise the shared log has entries to follow, or
     /// it has lost some.
-    fn is_complete(&self, turn: &mut Turn) -> Result<bool, LogError> {
+    fn is_complete(&self, turn: &Turn) -> Result<bool, LogError> {
         let (last, place) = (self.local.last_seq(), turn.follower.place());
         if place.seq == last && !turn.follower.begins() {
             return Ok(true);
@@ -441,14 +463,13 @@ impl ReplicatedLog {
         if !next.is_empty() {
             return Ok(false);
         }
-        if !turn.follower.begins() {
+        if place.seq != last {
             let what = format!(
                 "it is missing, and this database has commits up to {last} and not only {}",
                 place.seq
             );
             return Err(self.end(LogError::Diverged { index: place.index.next(), what }));
         }
-        turn.follower.begin_after(last);
         Ok(true)
     }
 

@@ -176,8 +176,6 @@ impl World {
         let has_reason = match error {
             CheckpointError::Store(_) | CheckpointError::Shared(SharedError::Unavailable { .. }) => is_cut,
             CheckpointError::Io { .. } => is_disk,
-            // Another node may delete what no checkpoint names yet. The maker fails, and begins again.
-            CheckpointError::Damaged { .. } if what == "make a checkpoint" => true,
             CheckpointError::Engine(_) => is_disk || is_cut || is_stopped,
             _ => self.record.lock().history.is_damaged(),
         };

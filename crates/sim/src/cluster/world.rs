@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ropewalk::cluster::{Role, SharedOptions};
 use ropewalk::engine::Env;
-use ropewalk::{Class, Error};
+use ropewalk::{Class, Database, Error};
 use ropewalk_base::sync::Mutex;
 use ropewalk_cluster::checkpoint::{Checkpoints, DirectoryStore, Maker, Upkeep, UpkeepSettings};
 use ropewalk_cluster::{Done, End, Node, Settings};
@@ -279,7 +279,7 @@ impl World {
         let is_damaged = self.record.lock().history.is_damaged();
         let has_reason = match end {
             End::Deposed => true,
-            End::Stopped { error } => (is_disk || is_damaged) && !error.to_string().contains("panic"),
+            End::Stopped { error } => is_disk && !error.to_string().contains("panic"),
             End::Diverged { .. } => is_damaged || member.trouble.lock().has_gap,
             End::Trimmed { .. } if self.oldest_entry()? > EntryIndex(1) => true,
             _ => is_damaged,
@@ -330,6 +330,7 @@ impl World {
                 Ok(Some(process)) => {
                     let (seq, place) = (process.db.seq(), process.db.engine().place());
                     self.note(format!("node {} opens at commit {seq}, {place:?}", member.number));
+                    self.opened(member, incarnation, &process.db);
                     (Some(process), Ok(()))
                 }
                 Err(error) => (None, Err(error)),
@@ -348,6 +349,12 @@ impl World {
         }
         ensure!(is_disk, "node {} does not open: {error} ({:?})", member.number, error.class());
         Ok(())
+    }
+
+    /// A process has an open database; in a damaged log it matters what it has already.
+    pub(super) fn opened(&self, member: &Member, incarnation: u64, db: &Database) {
+        let (seq, index) = (db.seq().0, db.engine().place().index);
+        self.record.lock().history.opened((member.number, incarnation), seq, index);
     }
 
     /// Opens a database, unless it has to be joined first and that fails.
@@ -469,6 +476,10 @@ impl World {
             ensure!(seq >= seen.1, "node {number}: commit {seq} is visible after {}", seen.1);
             seen.1 = seq;
             if record.history.is_damaged() {
+                if !member.is_busy() {
+                    let index = process.db.engine().place().index;
+                    record.history.check_damaged((number, process.incarnation), index)?;
+                }
                 continue;
             }
             ensure!(seq <= newest, "node {number} shows commit {seq}, and the shared log ends at {newest}");
