@@ -28,7 +28,7 @@ const PAGES: [string, string][] = [
   ['/ui/sql', 'text=visits'],
   ['/ui/sql?sql=SELECT+*+FROM+stock', '.grid-row'],
   ['/ui/sql?sql=EXPLAIN+ANALYZE+SELECT+*+FROM+visits+WHERE+visitor+%3D+7', 'text=The slowest step is'],
-  ['/ui/metrics?q=ropes_sold&as=table', 'text=8 results in'],
+  ['/ui/metrics?q=last_over_time(ropes_sold[1h])&as=table', 'text=8 results in'],
   ['/ui/metrics?q=rate(ropewalk_commits_total[1m])&range=5m', '.u-over'],
   ['/ui/metrics?tab=cardinality', 'text=/series/'],
   ['/ui/metrics?tab=rules', 'text=ShopIsOpen'],
@@ -95,11 +95,12 @@ for (const [path, complete] of PAGES) {
 
 test('hostile names and payloads are text everywhere', async ({ page, server }) => {
   const [script = '', image = ''] = HOSTILE
+  const { recorded_at } = (await (await server.request('GET', `/v1/commits/${server.seq}`)).json()) as { recorded_at: string }
   const places: [string, string[]][] = [
     ['/ui/events/hostile', [script, image]],
     ['/ui/events/hostile?position=1', [script]],
     ['/ui/events/hostile?position=6', ['show all 524,288 characters']],
-    ['/ui/commits?find=hostile', [script, image]],
+    [`/ui/commits?find=hostile&since=${recorded_at}`, [script, image]],
     ['/ui/documents', ['<b>bold</b>']],
     [`/ui/documents/default/${encodeURIComponent('<b>bold</b>')}`, [image]],
     ['/ui/documents/default/hostile?as=tree', [script, image]],
@@ -107,7 +108,7 @@ test('hostile names and payloads are text everywhere', async ({ page, server }) 
     ['/ui/sql', [script]],
     [`/ui/sql?sql=${encodeURIComponent(`SELECT * FROM "${script}"`)}`, [image]],
     [`/ui/sql?sql=${encodeURIComponent(`SELECT '${script}' AS "${image.replaceAll('"', '')}" FROM nothing`)}`, ['nothing']],
-    ['/ui/metrics?q=hostile&as=table', [script, image.replaceAll('"', '\\"')]],
+    ['/ui/metrics?q=last_over_time(hostile[1h])&as=table', [script, image.replaceAll('"', '\\"')]],
     [`/ui/events/${encodeURIComponent(script)}`, [script]],
     [`/ui/${encodeURIComponent(script)}`, [script]],
   ]

@@ -306,7 +306,7 @@ def console(binary):
         return True
     print(f"\n==> {name}", flush=True)
     place = console_place()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium-headless-shell") or shutil.which("chromium")
     commands = [NPM_CI, ["npm", "run", "check"]]
     if chromium:
         commands.append(["npm", "run", "e2e"])
