@@ -62,7 +62,7 @@ pub(crate) fn run(other: When) -> Result<()> {
     for (seconds, name) in tally.times.iter().rev() {
         println!("{seconds:>6} s  {name}");
     }
-    // At the end, where one looks for it: of thousands of lines only the last may be kept.
+    // At the end, where one looks for it: of thousands of lines a log viewer may show only the last.
     for (name, excerpt) in &tally.excerpts {
         say(&format!("from the output of {name}"));
         print!("{excerpt}");
@@ -231,7 +231,7 @@ impl Counts {
 #[derive(Debug, Default)]
 struct Excerpt {
     kept: String,
-    /// The newest lines that are not kept yet.
+    /// The newest lines that are not in it yet.
     recent: VecDeque<String>,
     lines: usize,
 }
@@ -239,7 +239,7 @@ struct Excerpt {
 impl Excerpt {
     /// Lines of one excerpt.
     const LINES_MAX: usize = 90;
-    /// Lines kept before one that reports a failure, and at the end.
+    /// Lines before one that reports a failure, or at the end.
     const RECENT_MAX: usize = 25;
 
     fn add(&mut self, line: &[u8]) {

@@ -13,9 +13,7 @@ use std::borrow::Cow;
 use ropewalk_base::{DecodeError, Seq};
 
 use crate::LogError;
-use crate::shared::{
-    ChainHash, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SharedEntry, commits,
-};
+use crate::shared::{ChainHash, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SharedEntry, commits};
 
 /// A reader's place, and what it needs to check the next entry.
 #[derive(Debug, Default)]

@@ -266,7 +266,7 @@ impl History {
             "node {node} at commit {seq}: keys {:?}, and the newest transfer is {newest:?}",
             contents.keys
         );
-        // What clients know of lost commits is no longer true.
+        // The knowledge of clients about lost commits is no longer true.
         if !has_lost {
             self.check_fates(node, seq, contents)?;
         }

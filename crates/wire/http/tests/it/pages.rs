@@ -73,7 +73,9 @@ async fn pages_after_no_name_or_without_entries_are_rejected() {
     let server = filled().await;
     let long = format!("after={}", "x".repeat(256));
     for (path, ..) in LISTS {
-        for invalid in ["after=", "after=%00", long.as_str(), "limit=0", "limit=-1", "limit=2&limit=2", "page=2"] {
+        for invalid in
+            ["after=", "after=%00", long.as_str(), "limit=0", "limit=-1", "limit=2&limit=2", "page=2"]
+        {
             server.get(&format!("{path}?{invalid}")).await.refused(400, "invalid_argument");
         }
     }

@@ -582,7 +582,7 @@ async fn lists_share_memory_with_queries() {
     ] {
         let path = format!("/api/v1/{path}");
         little.get(&path).await.says(429, "the queries of the server need too much memory together");
-        // What is sent counts no longer.
+        // Sent responses count no longer.
         for _ in 0..20 {
             enough.get(&path).await.is(200);
         }
