@@ -76,7 +76,7 @@ pub(crate) struct Core {
 pub(crate) struct NotedPlace {
     /// The file says which shared log it is.
     pub(crate) has_log: bool,
-    /// What this engine has written.
+    /// The newest place that this engine has written.
     pub(crate) place: Place,
     /// When it was written, in monotonic nanoseconds.
     pub(crate) at: u64,
