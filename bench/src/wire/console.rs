@@ -2,7 +2,7 @@
 //! (`console/src/pages/now.tsx`, `commits.tsx`).
 //!
 //!   Now      /v1/stats/live: a stream, each second     /metrics, /ready, range queries, consumers: at intervals
-//!   Commits  /v1/changes: the newest 200, then a stream of every commit
+//!   Commits  /v1/changes: the newest 200, then a stream of the newest 100 each 250 ms
 //!
 //! Not here: the files of the console, which a browser caches, and drawing, which takes no time of the server.
 
@@ -100,7 +100,7 @@ impl Console {
         let (stops, address) = (stop.clone(), host.to_owned());
         Ok(Self {
             statistics: Stream::open(host, STATISTICS)?,
-            commits: Stream::open(host, &format!("/v1/changes?from={next}&follow=true"))?,
+            commits: Stream::open(host, &format!("/v1/changes?from={next}&follow=true&interval_ms=250&newest=100"))?,
             requests: thread::spawn(move || repeat(&address, &stops)),
             stop,
         })

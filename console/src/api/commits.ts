@@ -50,8 +50,15 @@ export interface Commit {
   truncated: boolean
 }
 
-export const changesUrl = (parameters: { from?: number; since?: string; last?: number; limit?: number; follow?: boolean }): string =>
-  `/v1/changes${query(parameters)}`
+export const changesUrl = (parameters: {
+  from?: number
+  since?: string
+  last?: number
+  limit?: number
+  follow?: boolean
+  interval_ms?: number
+  newest?: number
+}): string => `/v1/changes${query(parameters)}`
 
 export const getCommit = async (seq: number, signal?: AbortSignal): Promise<Commit> => json(`/v1/commits/${seq}`, { signal })
 

@@ -24,6 +24,9 @@ import { VirtualList } from '../ui/virtual'
 /** Commits that are read when the page is opened, and those that stay on the screen. */
 const FIRST = 200
 const SHOWN_MAX = 2_000
+/** The server sends new commits at this interval, and only the newest ones: more would only cost its clients time. */
+const INTERVAL_MS = 250
+const NEWEST = 100
 const MODELS = ['events', 'documents', 'tables', 'time series', 'keys'] as const
 
 const readLines = async (url: string, signal: AbortSignal): Promise<FeedCommit[]> => {
@@ -60,7 +63,7 @@ const useFeed = (isLive: boolean, since: string): Feed => {
       fresh = []
       dropped = 0
       setFeed((old) => ({ ...old, commits: [...added, ...old.commits].slice(0, SHOWN_MAX), arrived: old.arrived + count }))
-    }, 250)
+    }, INTERVAL_MS)
     const run = async () => {
       try {
         const first = await readLines(changesUrl(since === '' ? { last: FIRST } : { since, limit: FIRST }), abort.signal)
@@ -68,10 +71,13 @@ const useFeed = (isLive: boolean, since: string): Feed => {
         if (!isLive) return
         let next = (first[0]?.seq ?? 0) + 1
         stop = follow(
-          () => changesUrl({ from: next, follow: true }),
+          () => changesUrl({ from: next, follow: true, interval_ms: INTERVAL_MS, newest: NEWEST }),
           (line) => {
-            const value = parseJson(line) as unknown as FeedCommit & { control?: string }
-            if (value.control !== undefined) return
+            const value = parseJson(line) as unknown as FeedCommit & { control?: string; commits?: number }
+            if (value.control !== undefined) {
+              dropped += value.commits ?? 0
+              return
+            }
             next = value.seq + 1
             fresh.push(value)
             // Commits that would not be shown are dropped before they cost memory.

@@ -5,6 +5,7 @@
 //! where blocking is allowed; a follower that has everything waits without a thread.
 
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use axum::Extension;
@@ -23,6 +24,7 @@ use ropewalk_auth::{Caller, Needs, Resource, Right};
 use ropewalk_http_kit::json::put_number;
 use ropewalk_sql::from_text;
 use ropewalk_wire::{Code, Service, WireError};
+use tokio::time::Instant;
 use utoipa_axum::routes;
 
 use crate::app::App;
@@ -35,6 +37,10 @@ use crate::route::Route;
 
 /// Approximate bytes of one chunk.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Allowed values of `interval_ms`.
+const INTERVALS_MS: RangeInclusive<u64> = 100..=10_000;
+/// Allowed values of `newest`.
+const NEWEST: RangeInclusive<u64> = 1..=10_000;
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![Route::new(Needs::admin(Resource::AllStores), routes!(changes))]
@@ -47,7 +53,8 @@ pub(crate) fn routes() -> Vec<Route> {
 /// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. Writes to other
 /// models are reported by their size: `"others":[{"model":"tables","bytes":61}]`, `documents`, `time
 /// series` and `keyspaces` (the definition of one) likewise. With `follow=true` the stream continues with each new commit, and sends heartbeats
-/// (`{"control":"heartbeat"}`) in between.
+/// (`{"control":"heartbeat"}`) in between. For a screen: with `interval_ms` and `newest` a fast writer is followed at
+/// little cost; a line `{"control":"skipped","commits":812}` stands for the commits that are left out.
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "changes", tag = "stores",
     params(
@@ -56,6 +63,8 @@ pub(crate) fn routes() -> Vec<Route> {
         ("last" = Option<u64>, Query, description = "Instead of `from`: the newest so many commits, as far as the log holds them."),
         ("limit" = Option<u64>, Query, description = "Ends after so many commits."),
         ("follow" = Option<bool>, Query, description = "Continues with new commits."),
+        ("interval_ms" = Option<u64>, Query, description = "With `follow`: milliseconds from one message with new commits to the next, 100 to 10,000. If absent, commits are sent as they become visible."),
+        ("newest" = Option<u64>, Query, description = "With `follow`: of the commits since the last message only the newest so many, 1 to 10,000."),
     ),
     responses((status = 200, description = "Commits from the first that the log holds, or as asked.", body = String, content_type = "application/x-ndjson")),
 )]
@@ -69,6 +78,8 @@ async fn changes(
     let (from, last) = (params.number("from")?, params.number("last")?);
     let since = params.one("since")?.map(|text| time_micros(&text)).transpose()?;
     let (limit, follow) = (params.number("limit")?, params.flag("follow")?);
+    let interval = in_range(params.number("interval_ms")?, "interval_ms", INTERVALS_MS, follow)?;
+    let skips_to_newest = in_range(params.number("newest")?, "newest", NEWEST, follow)?;
     params.finish()?;
     if usize::from(from.is_some()) + usize::from(since.is_some()) + usize::from(last.is_some()) > 1 {
         return Err(Problem::invalid_parameter("of the parameters from, since and last only one is allowed"));
@@ -91,6 +102,9 @@ async fn changes(
         access_seen: u64::MAX,
         end,
         left: limit.unwrap_or(u64::MAX),
+        interval: interval.map(Duration::from_millis),
+        caught_up: None,
+        skips_to_newest,
         payload: if exact_asked(&headers) { Payload::Exact } else { Payload::Json },
     };
     let kind = if feed.payload == Payload::Exact { EXACT } else { NDJSON };
@@ -103,6 +117,25 @@ async fn changes(
     // Fused: the body may be polled again after its end.
     let body = Body::from_stream(lines.map(Ok::<_, Infallible>).fuse());
     Ok((headers, body).into_response())
+}
+
+/// Checks a parameter that is allowed with `follow` only.
+fn in_range(
+    value: Option<u64>,
+    name: &str,
+    allowed: RangeInclusive<u64>,
+    follow: bool,
+) -> Result<Option<u64>, Problem> {
+    let Some(found) = value else { return Ok(None) };
+    if !follow {
+        return Err(Problem::invalid_parameter(format!("parameter {name:?} is allowed with follow=true only")));
+    }
+    if !allowed.contains(&found) {
+        let (least, most) = (allowed.start(), allowed.end());
+        let detail = format!("parameter {name:?} is {found}; {least} to {most} are allowed");
+        return Err(Problem::invalid_parameter(detail));
+    }
+    Ok(value)
 }
 
 /// A time in the query string, microseconds since 1970.
@@ -145,15 +178,35 @@ struct Feed {
     end: Option<Seq>,
     /// Commits remaining until the end.
     left: u64,
+    /// Least time between two chunks of new commits.
+    interval: Option<Duration>,
+    /// When the feed had sent every commit; `None` while it has more to send.
+    caught_up: Option<Instant>,
+    /// How many of the commits since the last chunk are sent.
+    skips_to_newest: Option<u64>,
     payload: Payload,
 }
 
 impl Follow for Feed {
     /// Reads the available commits, up to a chunk. Fails when the caller's right was withdrawn.
     async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
+        if let Some((since, interval)) = self.caught_up.zip(self.interval) {
+            tokio::select! {
+                () = tokio::time::sleep_until(since + interval) => {}
+                () = self.service.stop().wait() => return Err(WireError::stopping()),
+            }
+        }
         let read = tokio::task::spawn_blocking(move || {
             let mut out = Vec::new();
-            while !self.has_ended() && out.len() < CHUNK_BYTES && self.one(&mut out)? {}
+            if self.caught_up.take().is_some() {
+                self.skip(&mut out)?;
+            }
+            while !self.has_ended() && out.len() < CHUNK_BYTES {
+                if !self.one(&mut out)? {
+                    self.caught_up = Some(Instant::now());
+                    break;
+                }
+            }
             Ok((self, out))
         });
         let (mut feed, out) = read
@@ -177,6 +230,21 @@ impl Follow for Feed {
 }
 
 impl Feed {
+    /// Skips to the newest commits, if only so many are wanted.
+    fn skip(&mut self, out: &mut Vec<u8>) -> Result<(), WireError> {
+        let Some(most) = self.skips_to_newest else { return Ok(()) };
+        let db = self.service.database();
+        let (next, newest) = (self.feed.next_seq().0, db.seq().0);
+        let skipped = (newest + 1).saturating_sub(next).saturating_sub(most);
+        if skipped > 0 {
+            self.feed = db.changes(Seq(next + skipped))?;
+            out.extend_from_slice(b"{\"control\":\"skipped\",\"commits\":");
+            put_number(out, skipped);
+            out.extend_from_slice(b"}\n");
+        }
+        Ok(())
+    }
+
     fn one(&mut self, out: &mut Vec<u8>) -> Result<bool, WireError> {
         match self.feed.next(Duration::ZERO) {
             Ok(Some(change)) => put_change(out, &change, self.payload)?,

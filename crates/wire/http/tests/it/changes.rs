@@ -124,6 +124,30 @@ async fn a_follower_sees_new_commits_heartbeats_and_the_stop() {
 }
 
 #[tokio::test]
+async fn follower_at_an_interval_gets_the_newest_commits_and_the_number_of_the_others() {
+    let server = Server::start().await;
+    let mut feed = server.follow("/v1/changes?follow=true&last=0&interval_ms=3000&newest=2", &[]).await;
+    for _ in 0..6 {
+        server.append("s", json!([{ "type": "A" }])).await;
+    }
+    let newest = server.service.database().seq().0;
+    assert_eq!(feed.line().await.unwrap(), json!({ "control": "skipped", "commits": 4 }));
+    for seq in [newest - 1, newest] {
+        assert_eq!(feed.line().await.unwrap()["seq"], seq);
+    }
+    for invalid in [
+        "newest=2",
+        "interval_ms=500",
+        "follow=true&newest=0",
+        "follow=true&newest=10001",
+        "follow=true&interval_ms=99",
+        "follow=true&interval_ms=10001",
+    ] {
+        server.get(&format!("/v1/changes?{invalid}")).await.refused(400, "invalid_argument");
+    }
+}
+
+#[tokio::test]
 async fn feed_requires_admin_and_contains_no_values() {
     let server = Server::start().await;
     let (access, admin) = (server.service.access(), Caller::everybody());
