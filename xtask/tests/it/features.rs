@@ -90,3 +90,10 @@ fn a_reference_to_nothing_is_noticed() {
         [vec!["a", "yes", "`x`"], vec!["b", "", ""]]
     );
 }
+
+#[test]
+fn readme_is_read_in_minutes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let bytes = fs::metadata(root.join("README.md")).unwrap().len();
+    assert!(bytes <= 12 << 10, "README.md has {bytes} bytes");
+}
