@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropewalk::engine::{Env, KeyspaceOptions};
 use ropewalk::{Class, Durability, Seq};
 use ropewalk_cluster::checkpoint::{Maker, NodeReport};
-use ropewalk_cluster::{Done, Reseed, ReseedError, Reseeded, adopt, leave};
+use ropewalk_cluster::{Done, End, Reseed, ReseedError, Reseeded, adopt, leave};
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedFault};
 
@@ -267,7 +267,7 @@ fn node_that_leaves_is_a_database_alone_with_all_of_its_commits() {
     assert_eq!(leave(&env, Path::new(DB)).unwrap().place, None, "it may be repeated");
     let none = leave(&env, Path::new("/none")).unwrap_err();
     assert!(matches!(none, ReseedError::NoDatabase { .. }), "{none}");
-    // It has commits that the shared log does not have.
+    // It has a commit that the shared log does not have, and does not lead with it.
     let node = reopened(&shared, 1, env);
     let ended = node.run_for(4 * LEASE, |done| matches!(done, Done::Ended(_) | Done::Led { .. }));
     assert!(matches!(ended, Some(Done::Ended(_))), "it follows another history: {ended:?}");
