@@ -63,17 +63,17 @@ struct SqlColumnOut {
 
 /// Runs the statements of a text.
 ///
-/// `Accept` selects the form of the response. NDJSON and CSV are the rows of a single statement; a text of
-/// several statements, or a statement without rows, is rejected with 400 before it runs. The caller needs the
-/// rights of each statement. Problems have `sqlstate` and, where applicable, `explanation`, `hint`,
+/// `Accept` selects the form of the response. NDJSON, CSV and Arrow are the rows of a single statement; a text
+/// of several statements, or a statement without rows, is rejected with 400 before it runs. The caller needs
+/// the rights of each statement. Problems have `sqlstate` and, where applicable, `explanation`, `hint`,
 /// `position`, `schema`, `table`, `column` and `constraint`.
 #[utoipa::path(
     post, path = "/v1/sql", operation_id = "run_sql", tag = "sql",
     params(("x-statement-id" = Option<String>, Header, description = "1 to 64 bytes, which no other running request of the caller has: `DELETE /v1/sql/{id}` cancels this request.")),
     request_body = SqlIn,
     responses(
-        (status = 200, description = "Every statement ran. NDJSON has an object for each row, CSV (RFC 4180) a line of names and a line for each row.",
-            content((SqlOut = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"))),
+        (status = 200, description = "Every statement ran. NDJSON has an object for each row, CSV (RFC 4180) a line of names and a line for each row, Arrow is its IPC stream.",
+            content((SqlOut = "application/json"), (String = "application/x-ndjson"), (String = "text/csv"), (serde_json::Value = "application/vnd.apache.arrow.stream"))),
         (status = 409, description = "A running request of the caller has this id, an object exists already, or other commits conflicted too often.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 504, description = "Cancelled, or over the time limit of a request, SQLSTATE 57014: `timeout`. Earlier commits of the text remain. The shared log of a cluster did not answer; a write may have happened: `outcome_unknown`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
