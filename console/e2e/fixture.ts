@@ -33,15 +33,27 @@ const serveDist = async (context: BrowserContext, dist: string): Promise<void> =
   })
 }
 
-/** Fails for a request to another host, an error of a script, or a violation of the policy. */
-const watch = (page: Page): string[] => {
+/** Paths that the OpenAPI document leaves out: files, Prometheus' API and metrics. */
+const OTHERS = /^(\/|\/ui\/.*|\/api\/v1\/.*|\/metrics)$/
+
+/** The operations of the OpenAPI document, as expressions for `METHOD path`. */
+const operationsOf = async (server: Server): Promise<RegExp[]> => {
+  const { paths } = (await (await server.request('GET', '/openapi.json')).json()) as { paths: Record<string, Record<string, unknown>> }
+  const pattern = (path: string) => path.replaceAll(/[.()$]/g, '\\$&').replaceAll(/\{\w+\}/g, '[^/]+')
+  return Object.entries(paths).flatMap(([path, item]) => Object.keys(item).map((method) => new RegExp(`^${method} ${pattern(path)}$`, 'i')))
+}
+
+/** Fails for a request to another host or outside of the public API, an error of a script, or a violation of the policy. */
+const watch = (page: Page, operations: RegExp[]): string[] => {
   const problems: string[] = []
   let host: string | undefined
   page.on('request', (request) => {
     if (/^(data|blob):/.test(request.url())) return
-    const { host: asked } = new URL(request.url())
+    const { host: asked, pathname } = new URL(request.url())
     host ??= asked
     if (asked !== host) problems.push(`request to ${request.url()}`)
+    const operation = `${request.method()} ${pathname}`
+    if (!OTHERS.test(pathname) && !operations.some((described) => described.test(operation))) problems.push(`not in the OpenAPI document: ${operation}`)
   })
   page.on('pageerror', (error) => problems.push(String(error)))
   page.on('console', (message) => {
@@ -53,7 +65,7 @@ const watch = (page: Page): string[] => {
   return problems
 }
 
-export const test = base.extend<object, { server: Server }>({
+export const test = base.extend<object, { server: Server; operations: RegExp[] }>({
   /** A server with data, for the tests of a worker that write nothing. */
   server: [
     async ({}, use) => {
@@ -67,12 +79,13 @@ export const test = base.extend<object, { server: Server }>({
     },
     { scope: 'worker' },
   ],
+  operations: [async ({ server }, use) => use(await operationsOf(server)), { scope: 'worker' }],
   context: async ({ context }, use) => {
     if (DIST !== undefined) await serveDist(context, DIST)
     await use(context)
   },
-  page: async ({ page }, use) => {
-    const problems = watch(page)
+  page: async ({ page, operations }, use) => {
+    const problems = watch(page, operations)
     await use(page)
     base.expect(problems).toEqual([])
     if (!page.isClosed()) base.expect(await page.evaluate(() => 'hacked' in window)).toBe(false)

@@ -32,7 +32,7 @@ const VISITS = 20_000
 
 export class Server {
   private process: ChildProcess | undefined
-  readonly dir = mkdtempSync(join(tmpdir(), 'ropewalk-console-'))
+  private dir = ''
   url = ''
   /** The number of a commit with a part in every model. */
   seq = 0
@@ -41,6 +41,8 @@ export class Server {
   /** Starts the server; a second call uses the port of the first. */
   async start(...options: string[]): Promise<void> {
     const listen = `127.0.0.1:${this.port}`
+    // Here, because Playwright loads the files of tests also in processes that run none of them.
+    this.dir ||= mkdtempSync(join(tmpdir(), 'ropewalk-console-'))
     mkdirSync(join(this.dir, 'rules'), { recursive: true })
     writeFileSync(join(this.dir, 'rules/shop.yml'), RULES)
     writeFileSync(join(this.dir, 'prometheus.yml'), "rule_files: ['rules/*.yml']\nscrape_configs:\n  - job_name: gone\n    scrape_interval: 5s\n    static_configs: [{ targets: ['127.0.0.1:9'] }]\n")
@@ -70,7 +72,7 @@ export class Server {
 
   async remove(): Promise<void> {
     await this.stop()
-    rmSync(this.dir, { recursive: true, force: true })
+    if (this.dir !== '') rmSync(this.dir, { recursive: true, force: true })
   }
 
   async request(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<Response> {

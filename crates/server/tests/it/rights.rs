@@ -68,3 +68,13 @@ fn every_protocol_has_rows_without_repetition() {
         assert_eq!(names.len(), operations.len(), "{protocol}");
     }
 }
+
+/// The document is made by another crate than the one that serves these operations.
+#[test]
+fn openapi_document_has_the_operations_of_sql() {
+    let document: serde_json::Value = serde_json::from_str(&ropewalk_http::openapi_json()).unwrap();
+    for Operation { name, .. } in ropewalk_postgres::http_operations() {
+        let (method, path) = name.split_once(' ').unwrap();
+        assert!(document["paths"][path][method.to_lowercase()].is_object(), "{name}");
+    }
+}

@@ -52,5 +52,5 @@ pub use running::Modes;
 pub use sessions::{Sessions, UsedSession};
 pub use sql::csv::put_csv;
 pub use sql::error::{code_of, told};
-pub use sql::json::{put_ndjson, put_outcome};
+pub use sql::json::{cover_results, put_ndjson, put_outcome};
 pub use sql::parameters;

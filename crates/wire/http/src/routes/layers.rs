@@ -12,6 +12,7 @@ use ropewalk_http_kit::response::measured;
 use ropewalk_wire::Code;
 use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
+use utoipa_axum::routes;
 
 use crate::admin::{auth, hosts};
 use crate::app::App;
@@ -182,8 +183,16 @@ async fn metrics(State(app): State<App>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-/// Readiness: requests are accepted, including writes.
-pub(crate) async fn ready(State(app): State<App>) -> Result<Json<serde_json::Value>, Problem> {
+pub(crate) fn readiness() -> Route {
+    Route::new(Needs::PUBLIC, routes!(ready))
+}
+
+/// Reports whether requests are accepted, including writes. Needs no credentials.
+#[utoipa::path(
+    get, path = "/ready", operation_id = "readiness", tag = "stores",
+    responses((status = 200, description = "Requests are accepted.", body = serde_json::Value)),
+)]
+async fn ready(State(app): State<App>) -> Result<Json<serde_json::Value>, Problem> {
     app.service.readiness()?;
     Ok(Json(serde_json::json!({ "status": "ready" })))
 }

@@ -5,6 +5,7 @@
 //! one request.
 
 mod cluster;
+mod elsewhere;
 pub(crate) mod layers;
 pub(crate) mod openapi;
 
@@ -45,7 +46,7 @@ fn open(has_console: bool) -> Vec<Route> {
     let mut routes = vec![
         Route::undescribed(Needs::PUBLIC, Method::GET, "/health", layers::health),
         Route::undescribed(Needs::PUBLIC, Method::GET, "/live", layers::health),
-        Route::undescribed(Needs::PUBLIC, Method::GET, "/ready", layers::ready),
+        layers::readiness(),
         Route::undescribed(Needs::PUBLIC, Method::GET, "/openapi.json", openapi::document),
     ];
     routes.extend(admin::cluster::open());

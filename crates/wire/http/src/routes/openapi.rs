@@ -12,13 +12,14 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, Secur
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{OpenApi, ToSchema};
 
+use super::elsewhere;
 use crate::kit::problem::ProblemBody;
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Ropewalk",
-        description = "Events with conditions, documents, streams and subscriptions over HTTP. Errors are problem+json with a stable `code`.",
+        description = "Events with conditions, documents, SQL, transactions and streams over HTTP. Errors are problem+json with a stable `code`. The API of Prometheus below `/api/v1` on the same port, and `/metrics`, are not part of this document.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     tags(
@@ -26,11 +27,13 @@ use crate::kit::problem::ProblemBody;
         (name = "consumers", description = "Consumer groups: leases, retries, parked events; checkpoints of consumers."),
         (name = "documents", description = "Documents in Extended JSON: by `_id`, by query, in transactions, and what happens to them."),
         (name = "transactions", description = "Events, documents, samples and rows in one commit: in one request, or over several."),
+        (name = "sql", description = "Statements of SQL over every model."),
         (name = "stores", description = "The stores of the database."),
         (name = "backups", description = "Copies of the whole database, made while it is in use."),
         (name = "access", description = "Users, API tokens and what they may do."),
         (name = "compatible", description = "Surfaces that others defined: the DCB k6 suite and the web app of go-crablet. `/cleanup` is there only with the setting `dev`."),
     ),
+    paths(elsewhere::run_sql, elsewhere::cancel_sql),
     components(schemas(ProblemBody)),
 )]
 struct Document;

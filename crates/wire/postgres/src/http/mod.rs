@@ -1,5 +1,5 @@
 //! `POST /v1/sql`: runs the statements of one text, with results as JSON, or the rows of one statement as
-//! NDJSON or CSV. `DELETE /v1/sql/{id}`: cancels a request that has a name.
+//! NDJSON, CSV or Arrow. `DELETE /v1/sql/{id}`: cancels a request that has a name.
 //!
 //! ```text
 //! {"sql": "SELECT id, name FROM users WHERE id = $1", "params": [7]}
@@ -9,6 +9,7 @@
 //! No session state outlives the request but plans, which later requests of the caller use: a transaction that
 //! is open at its end is rolled back, and the response is an error; earlier commits of the text remain.
 
+mod arrow;
 pub(crate) mod cancellable;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::failure::refused;
+use crate::http::arrow::put_arrow;
 use crate::http::cancellable::Named;
 use crate::{Postgres, Shared};
 
@@ -66,16 +68,20 @@ enum Form {
     Ndjson,
     /// Rows of the only statement.
     Csv,
+    /// Rows of the only statement, as a stream in Arrow's IPC format.
+    Arrow,
 }
 
 impl Form {
     const NDJSON: &'static str = "application/x-ndjson";
     const CSV: &'static str = "text/csv";
+    const ARROW: &'static str = "application/vnd.apache.arrow.stream";
 
     fn of(headers: &HeaderMap) -> Self {
-        match accepted(headers, &["application/json", Self::NDJSON, Self::CSV]) {
+        match accepted(headers, &["application/json", Self::NDJSON, Self::CSV, Self::ARROW]) {
             Some(Self::NDJSON) => Self::Ndjson,
             Some(Self::CSV) => Self::Csv,
+            Some(Self::ARROW) => Self::Arrow,
             _ => Self::Json,
         }
     }
@@ -86,6 +92,7 @@ impl Form {
             Self::Json => return response,
             Self::Ndjson => HeaderValue::from_static(Self::NDJSON),
             Self::Csv => HeaderValue::from_static("text/csv; charset=utf-8"),
+            Self::Arrow => HeaderValue::from_static(Self::ARROW),
         };
         response.headers_mut().insert(CONTENT_TYPE, kind);
         response
@@ -142,7 +149,10 @@ async fn answer(
     };
     timer.done(outcome.as_ref().map(|_| ()).map_err(code));
     match outcome {
-        Ok(Answer { text, form, memory }) => form.respond(memory.hold(text.into_bytes())),
+        Ok(Answer { text, arrow, form, memory }) => {
+            let body = if form == Form::Arrow { arrow } else { text.into_bytes() };
+            form.respond(memory.hold(body))
+        }
         Err(error) => problem(code(&error), &told(&error, shared.service.database().engine().dir())),
     }
 }
@@ -266,7 +276,7 @@ impl<'s> Running<'s> {
     async fn statements(&mut self, asked: &Asked, form: Form) -> Result<Answer, SqlError> {
         let located = |error: SqlError| error.located_in(&asked.sql);
         let memory = self.shared.service.answer_memory().connection().reservation();
-        let mut answer = Answer { text: String::new(), form, memory };
+        let mut answer = Answer { text: String::new(), arrow: Vec::new(), form, memory };
         let newest = self.shared.service.database().seq();
         if let Some(retained) = self.session.retained(&asked.sql) {
             let mut prepared = retained.map_err(located)?;
@@ -281,7 +291,7 @@ impl<'s> Running<'s> {
             return Err(SqlError::new(state::SYNTAX_ERROR, "parameters go with a single statement"));
         }
         if !is_single && form != Form::Json {
-            let what = "NDJSON and CSV are the rows of a single statement";
+            let what = "NDJSON, CSV and Arrow are the rows of a single statement";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what));
         }
         loop {
@@ -310,7 +320,7 @@ impl<'s> Running<'s> {
         let given = asked.params.iter().map(|param| Parameter::from_json(param.get()));
         let params = parameters(prepared, &given.collect::<Result<Vec<_>, _>>()?)?;
         if prepared.columns().is_none() && answer.form != Form::Json {
-            let what = "the statement returns no rows; NDJSON and CSV are for rows";
+            let what = "the statement returns no rows; NDJSON, CSV and Arrow are for rows";
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, what));
         }
         // Its result must fit before it is committed.
@@ -374,16 +384,18 @@ impl<'s> Running<'s> {
     }
 }
 
-/// The text of a response, built statement by statement. Its memory counts until the client has read it.
+/// The body of a response, built statement by statement. Its memory counts until the client has read it.
 struct Answer {
     text: String,
+    /// Instead of `text`, in Arrow's form.
+    arrow: Vec<u8>,
     form: Form,
     memory: Reservation,
 }
 
 impl Answer {
     fn push(&mut self, outcome: &Outcome) -> Result<(), SqlError> {
-        let Self { text, form, memory } = self;
+        let Self { text, arrow, form, memory } = self;
         let cover = &mut |bytes| memory.try_cover(bytes);
         let put = match form {
             Form::Json => {
@@ -392,6 +404,7 @@ impl Answer {
             }
             Form::Ndjson => put_ndjson(text, outcome, cover),
             Form::Csv => put_csv(text, outcome, cover),
+            Form::Arrow => return put_arrow(arrow, outcome, cover),
         };
         put.map_err(|error| refused(&error))
     }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+use arrow_ipc::reader::StreamReader;
 use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
@@ -178,7 +181,7 @@ async fn statement_with_too_large_result_is_not_committed() {
     assert_eq!(count["results"][0]["rows"], json!([[0]]));
 }
 
-async fn text_as(server: &Server, accept: &str, sql: &str) -> (u16, String, String) {
+async fn bytes_as(server: &Server, accept: &str, sql: &str) -> (u16, String, Vec<u8>) {
     let router = server.postgres.routes().layer(Extension(Caller::everybody()));
     let request =
         Request::post("/v1/sql").header("content-type", "application/json").header("accept", accept);
@@ -187,7 +190,12 @@ async fn text_as(server: &Server, accept: &str, sql: &str) -> (u16, String, Stri
     let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
     let status = response.status().as_u16();
     let bytes = to_bytes(response.into_body(), 1 << 20).await.unwrap();
-    (status, kind, String::from_utf8(bytes.to_vec()).unwrap())
+    (status, kind, bytes.to_vec())
+}
+
+async fn text_as(server: &Server, accept: &str, sql: &str) -> (u16, String, String) {
+    let (status, kind, bytes) = bytes_as(server, accept, sql).await;
+    (status, kind, String::from_utf8(bytes).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,6 +217,36 @@ async fn rows_of_one_statement_are_ndjson_or_csv() {
     }
     let (_, problem) = ask(&server, json!({ "sql": "SELECT * FROM made" })).await;
     assert_eq!(problem["sqlstate"], "42P01", "a rejected statement has no effect: {problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_one_statement_are_an_arrow_stream() {
+    const ARROW: &str = "application/vnd.apache.arrow.stream";
+    let server = Server::new();
+    let sql = "SELECT n, t, made, j FROM (VALUES \
+                 (9007199254740993, 'é', '2024-02-29 12:00:00+00'::timestamptz, '[1]'::jsonb), \
+                 (NULL, '', NULL, NULL)) AS v (n, t, made, j)";
+    let (status, kind, bytes) = bytes_as(&server, ARROW, sql).await;
+    assert_eq!((status, kind.as_str()), (200, ARROW), "{}", String::from_utf8_lossy(&bytes));
+    let reader = StreamReader::try_new(bytes.as_slice(), None).unwrap();
+    let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(names, ["n", "t", "made", "j"]);
+    let batches = reader.collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!(batches.iter().map(|batch| batch.num_rows()).collect::<Vec<_>>(), [2]);
+    let batch = &batches[0];
+    let numbers = batch.column(0).as_primitive::<Int64Type>();
+    assert_eq!(numbers.iter().collect::<Vec<_>>(), [Some(9_007_199_254_740_993), None]);
+    assert_eq!(batch.column(1).as_string_view().iter().collect::<Vec<_>>(), [Some("é"), Some("")]);
+    let times = batch.column(2).as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(times.iter().collect::<Vec<_>>(), [Some(1_709_208_000_000_000), None]);
+    assert_eq!(batch.column(3).as_string_view().iter().collect::<Vec<_>>(), [Some("[1]"), None]);
+
+    let (status, _, bytes) = bytes_as(&server, ARROW, "SELECT 1 AS one WHERE false").await;
+    let mut reader = StreamReader::try_new(bytes.as_slice(), None).unwrap();
+    assert_eq!((status, reader.schema().field(0).name().as_str()), (200, "one"));
+    assert!(reader.next().is_none());
+    let (status, kind, text) = text_as(&server, ARROW, "SELECT 1; SELECT 2").await;
+    assert_eq!((status, kind.as_str()), (400, "application/problem+json"), "{text}");
 }
 
 async fn ask_as(server: &Server, id: &str, sql: &str) -> (u16, Value) {

@@ -69,8 +69,11 @@ pub fn put_ndjson(
     Ok(())
 }
 
-/// Reserves memory for so many bytes of results, of which there is a most.
-pub(super) fn cover_results(
+/// Reserves memory for so many bytes of the results of one request.
+///
+/// # Errors
+/// More than 64 MiB; the error of `cover`.
+pub fn cover_results(
     bytes: usize,
     cover: &mut dyn FnMut(usize) -> Result<(), WireError>,
 ) -> Result<(), WireError> {
