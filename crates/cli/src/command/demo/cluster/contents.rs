@@ -13,6 +13,13 @@ const ROWS: &str = "SELECT item, sold FROM stock ORDER BY sold DESC, item";
 const DOCUMENTS: &str = "SELECT _id, doc FROM shop.orders ORDER BY _id";
 const SAMPLES: &str = "SELECT time, buyer, value FROM metrics.ropes_sold ORDER BY time, buyer";
 
+/// Number of the newest commit, which contains every sale that was acknowledged before, by any node.
+pub(super) fn newest(node: &Node) -> Result<u64> {
+    let response = node.read(EVENTS, &[("ropewalk-read", "linearizable")], None)?;
+    let missing = || Failure::new(Exit::Internal, format!("{}: no Ropewalk-Seq", node.name), "");
+    response.seq.ok_or_else(missing)
+}
+
 /// All that the demo has written to all models, of one commit.
 #[derive(PartialEq, Eq)]
 pub(super) struct Contents {
@@ -28,28 +35,22 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Reads the contents of a node with the commit `seq`, or with every acknowledged commit. Returns `None` if there was another
-    /// commit meanwhile.
-    pub(super) fn read(node: &Node, seq: Option<u64>) -> Result<Option<Self>> {
-        let number = seq.unwrap_or_default().to_string();
-        let header = match seq {
-            Some(_) => ("ropewalk-seq", number.as_str()),
-            None => ("ropewalk-read", "linearizable"),
-        };
+    /// Reads the contents of a node itself, with the commit `seq`. Returns `None` if there was a later commit.
+    pub(super) fn read(node: &Node, seq: u64) -> Result<Option<Self>> {
+        let number = seq.to_string();
+        let header = ("ropewalk-seq", number.as_str());
         let sql = |sql: &str| node.read("/v1/sql", &[header], Some(&json!({ "sql": sql }).to_string()));
         let events = node.read(EVENTS, &[header], None)?;
         let (stock, documents, samples) = (sql(ROWS)?, sql(DOCUMENTS)?, sql(SAMPLES)?);
         let all = [&events, &stock, &documents, &samples];
-        let missing = || Failure::new(Exit::Internal, format!("{}: no Ropewalk-Seq", node.name), "");
-        let newest = events.seq.ok_or_else(missing)?;
-        if all.iter().any(|response| response.seq != Some(newest)) {
+        if all.iter().any(|response| response.seq != Some(seq)) {
             return Ok(None);
         }
         let list = events.body.get("events").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let order =
             |event: &Value| Some(event.pointer("/tags/0")?.as_str()?.strip_prefix("order:")?.to_owned());
         Ok(Some(Self {
-            seq: newest,
+            seq,
             orders: list.iter().filter_map(order).collect(),
             events: list.len() as u64,
             sold: rows(&stock).first().and_then(|row| row.get(1)?.as_u64()).unwrap_or_default(),

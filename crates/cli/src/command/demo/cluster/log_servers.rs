@@ -8,7 +8,7 @@ use crate::command::demo::server::command;
 use crate::command::demo::story::Story;
 use crate::output::failure::{Exit, Failure, Result};
 
-const SERVERS: usize = 3;
+pub(super) const SERVERS: usize = 3;
 const NAME: &str = "nats-server";
 /// Names the program, as for the tests.
 const VARIABLE: &str = "ROPEWALK_NATS_SERVER";

@@ -65,7 +65,7 @@ impl Stage {
         story.chapter("Three log servers and three nodes")?;
         let program = log_servers::program(&mut story, &clients, python, place)?;
         story.command(&format!("alias ropewalk={}", quoted(clients.program.display())))?;
-        for number in 1..=3 {
+        for number in 1..=log_servers::SERVERS {
             let configuration = place.join(format!("nats{number}.conf"));
             story.command(&format!(
                 "{} -c {}",
@@ -192,16 +192,11 @@ impl Stage {
             "A linearizable read contains every sale that was acknowledged before it, on any node. Its response has \
              the number of the newest commit, for which the other nodes then wait.",
         )?;
-        let [first, others @ ..] = self.nodes.all.as_slice() else { return Ok(()) };
+        let follower = self.nodes.node((self.nodes.leader()? + 1) % self.nodes.all.len())?;
         let found = until("no commit between the reads of all nodes", || {
-            let Some(one) = Contents::read(first, None)? else { return Ok(None) };
-            let read = |node| Contents::read(node, Some(one.seq));
-            let Some(mut all) = others.iter().map(read).collect::<Result<Option<Vec<_>>>>()? else {
-                return Ok(None);
-            };
-            all.insert(0, one);
-            let has_one_seq = all.windows(2).all(|pair| matches!(pair, [a, b] if a.seq == b.seq));
-            Ok(has_one_seq.then_some(all))
+            let seq = contents::newest(follower)?;
+            let all = self.nodes.all.iter().map(|node| Contents::read(node, seq));
+            all.collect::<Result<Option<Vec<_>>>>()
         })?;
         let row = |(node, has): (&nodes::Node, &Contents)| {
             let counts = [has.seq, has.events, has.sold, has.documents, has.samples].map(thousands);
@@ -242,7 +237,7 @@ impl Stage {
             ),
             ("PromQL", self.clients.promql(&leader.at, "sum(count_over_time(ropes_sold[1h]))")),
             ("PostgreSQL", format!("psql {} -c 'SELECT * FROM stock'", self.nodes.psql())),
-            ("MongoDB", format!("mongosh '{}' --eval 'rs.hello()'", self.nodes.mongo())),
+            ("MongoDB", format!("mongosh '{}' --eval 'db.hello()'", self.nodes.mongo())),
             ("gRPC", each(|node| format!("grpcurl -plaintext {} list;", node.at.grpc))),
             ("ropewalk", format!("ropewalk cluster status --at http://{http}")),
             ("step down", format!("ropewalk cluster step-down --at http://{http}")),
