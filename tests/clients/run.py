@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from pathlib import Path
@@ -415,15 +416,33 @@ def python_client(python, binary):
 
 def demo(python, binary):
     """The demo with the Python clients, without which the step "demo" of `./run test` runs."""
-    name = "demo with pymongo and umadb"
+    return story("demo with pymongo and umadb", python, binary, [], ["import pymongo", "import umadb"])
+
+
+def cluster_demo(python, binary):
+    """The demo of a cluster, which finds the server of NATS next to Python."""
+    name = "demo of a cluster"
+    if not ("ROPEWALK_NATS_SERVER" in os.environ or (python.parent / "nats-server").exists() or shutil.which("nats-server")):
+        print(f"\n==> {name}: SKIPPED, there is no nats-server", flush=True)
+        return True
+    parts = ["import pymongo", "$ kill -9 ", "$ kill -s STOP ", "$ kill -s CONT ", "Every check held."]
+    return story(name, python, binary, ["--cluster"], parts)
+
+
+def story(name, python, binary, options, parts):
+    """Runs a demo, which prints these parts, and leaves no files."""
     print(f"\n==> {name}", flush=True)
-    command = [binary, "demo", "--once", "--python", python]
-    run = subprocess.run(
-        command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE
-    )
-    bad = int(run.returncode != 0 or not all(f"import {client}" in run.stdout for client in ("pymongo", "umadb")))
+    command = [binary, "demo", "--once", "--python", python, *options]
+    with tempfile.TemporaryDirectory() as temporary:
+        run = subprocess.run(
+            command, cwd=HERE, env=os.environ | {"TMPDIR": temporary},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
+        )
+        left = os.listdir(temporary)
+    missing = [part for part in parts if part not in run.stdout]
+    bad = int(run.returncode != 0 or bool(missing or left))
     if bad:
-        print(run.stdout, flush=True)
+        print(f"{run.stdout}\nexit code {run.returncode}; missing: {missing}; files: {left}", flush=True)
     print(f"test result: {'FAILED' if bad else 'ok'}. {1 - bad} passed; {bad} failed; 0 ignored; {name}", flush=True)
     return not bad
 
@@ -523,6 +542,7 @@ def ours(python, binary, everything):
     yield embedded_python(python)
     yield openapi(python, binary)
     yield demo(python, binary)
+    yield cluster_demo(python, binary)
 
 
 GROUPS = {"events": events, "mongo": mongo, "postgres": postgres, "prometheus": monitoring, "ropewalk": ours}

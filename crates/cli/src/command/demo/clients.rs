@@ -18,8 +18,8 @@ pub(super) struct Clients {
     /// Python, as a word of a shell.
     pub(super) python: String,
     pub(super) has_curl: bool,
-    has_psql: bool,
-    has_pymongo: bool,
+    pub(super) has_psql: bool,
+    pub(super) has_pymongo: bool,
     has_umadb: bool,
 }
 

@@ -7,6 +7,7 @@
 //! A line that starts with `$` is a command that was run as it is shown. One failed check fails the demo.
 
 mod clients;
+mod cluster;
 mod load;
 mod server;
 mod story;
@@ -31,6 +32,9 @@ pub(crate) struct Demo {
     /// End after the checks and stop the server; for scripts
     #[arg(long)]
     once: bool,
+    /// Show three nodes that share a log in three servers of NATS: the leader is killed, and the next one halted
+    #[arg(long, conflicts_with = "repo")]
+    cluster: bool,
     /// Import this git repository instead of the one of the current directory
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     repo: Option<PathBuf>,
@@ -79,6 +83,9 @@ pub(crate) fn demo(at: Option<PathBuf>, arguments: &Demo) -> Result {
             (canonical(folder.path())?, Some(folder))
         }
     };
+    if arguments.cluster {
+        return cluster::demo(&place, temporary.is_some(), &arguments.python, arguments.once);
+    }
     let mut stage = Stage::open(place, &arguments.python)?;
     stage.history(arguments.repo.as_deref())?;
     stage.transaction()?;
