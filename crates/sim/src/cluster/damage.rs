@@ -2,7 +2,7 @@
 
 use ropewalk::cluster::Role;
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{EntryIndex, SharedLog as _};
+use ropewalk_log::shared::{Entry, EntryIndex, SharedLog as _};
 
 use crate::cluster::member::Member;
 use crate::cluster::world::{LEASE, World};
@@ -32,6 +32,13 @@ impl World {
 
     /// Runs all nodes until one leads and all have everything.
     fn agree(&self, when: &str) -> Check {
+        self.set_quiet(true);
+        let agreed = self.turn_until_agreed(when);
+        self.set_quiet(false);
+        agreed
+    }
+
+    fn turn_until_agreed(&self, when: &str) -> Check {
         for _ in 0..TURNS_MAX {
             self.turn()?;
             if !self.has_agreed() {
@@ -101,8 +108,11 @@ impl World {
     /// Damages the shared log. Each node that has seen what it lost stops; the others agree.
     pub(super) fn damage_log(&self) -> Check {
         // Some nodes have seen less than others.
+        let mut is_off = None;
         if self.dice.one_in(2) {
-            self.end_process(self.any_member(), self.dice.one_in(2));
+            let member = self.any_member();
+            self.end_process(member, self.dice.one_in(2));
+            is_off = Some(member.number);
             for _ in 0..self.dice.below(40) {
                 self.write()?;
                 self.step(self.any_member())?;
@@ -110,7 +120,7 @@ impl World {
             }
         }
         let (newest, oldest) = (self.log.newest().0, self.oldest_entry()?.0);
-        let (oldest_bad, what) = match self.dice.below(4) {
+        let (oldest_bad, what) = match self.dice.below(5) {
             0 | 1 => {
                 let lost = self.dice.between(1, (newest + 1 - oldest).min(12));
                 self.log.lose_newest(usize::try_from(lost).unwrap_or(0));
@@ -122,6 +132,11 @@ impl World {
                 self.log.create_again(LogId(id));
                 (1, "was created again")
             }
+            3 if newest > oldest => {
+                let index = self.dice.between(newest.saturating_sub(6).max(oldest), newest - 1);
+                self.forge(EntryIndex(index))?;
+                (index, "has another entry")
+            }
             _ => {
                 let index = self.dice.between(newest.saturating_sub(6).max(oldest), newest);
                 match self.dice.one_in(2) {
@@ -132,18 +147,18 @@ impl World {
             }
         };
         self.note(format!("the shared log {what}: entry {oldest_bad} of {newest}"));
-        let left = self.record.lock().history.damaged_from(EntryIndex(oldest_bad));
-        let is_shorter = what != "lost an entry";
-        let doomed: Vec<bool> = self
-            .members()
-            .iter()
-            .map(|member| member.process().is_some_and(|process| is_shorter && process.db.seq().0 > left))
-            .collect();
-        self.run_damaged(&doomed)?;
-        for (member, is_doomed) in self.members().iter().zip(&doomed) {
+        let is_shorter = matches!(what, "lost its end" | "was created again");
+        self.record.lock().history.damaged_from(EntryIndex(oldest_bad), is_shorter);
+        for member in self.members() {
+            if let Some(process) = member.process() {
+                self.opened(member, process.incarnation, &process.db);
+            }
+        }
+        self.run_damaged(is_off)?;
+        for member in self.members() {
             let has_ended = member.trouble.lock().ended.is_some();
             ensure!(
-                has_ended || !is_doomed,
+                has_ended || !self.holds_lost(member),
                 "the shared log {what}, and node {} continues: {}",
                 member.number,
                 state(member)
@@ -152,17 +167,26 @@ impl World {
         Ok(())
     }
 
-    /// Runs the nodes long enough for each to notice.
-    fn run_damaged(&self, doomed: &[bool]) -> Check {
+    fn holds_lost(&self, member: &Member) -> bool {
+        self.record.lock().history.holds_lost(member.number)
+    }
+
+    /// Runs the nodes long enough for each to notice. A node that is off comes back when others may have written as many entries
+    /// as were lost.
+    fn run_damaged(&self, is_off: Option<usize>) -> Check {
         let turns = LEASE.as_millis() as u64 / 10;
-        for _ in 0..turns {
-            for (member, is_doomed) in self.members().iter().zip(doomed) {
+        let back = self.dice.below(turns / 2);
+        for turn in 0..turns {
+            for member in self.members() {
+                if turn < back && is_off == Some(member.number) {
+                    continue;
+                }
                 let before = member.process().map(|process| process.db.seq());
                 self.turn_of(member)?;
                 let after = member.process().map(|process| process.db.seq());
                 let commits = before.zip(after).is_some_and(|(before, after)| after > before);
                 ensure!(
-                    !is_doomed || !commits,
+                    !commits || !self.holds_lost(member),
                     "node {} commits on a log that has lost what it has",
                     member.number
                 );
@@ -184,11 +208,27 @@ impl World {
         self.check()
     }
 
-    fn flip(&self, index: EntryIndex) -> Check {
+    /// The bytes of an entry.
+    fn entry(&self, index: EntryIndex) -> Check<Vec<u8>> {
         let before = EntryIndex(index.0 - 1);
         let entries = self.log.read(before, 1, std::time::Duration::ZERO);
         let entry = entries.ok().and_then(|mut entries| entries.pop());
-        let mut bytes = entry.ok_or_else(|| Bug(format!("no entry {index}")))?.bytes;
+        Ok(entry.ok_or_else(|| Bug(format!("no entry {index}")))?.bytes)
+    }
+
+    /// Replaces an entry by a valid one, which only the next entry shows to be wrong.
+    fn forge(&self, index: EntryIndex) -> Check {
+        let bytes = self.entry(index)?;
+        let mut entry = Entry::decode(&bytes).map_err(|error| Bug(error.to_string()))?;
+        entry.time_micros ^= 1;
+        let mut forged = Vec::new();
+        entry.encode(&mut forged);
+        self.log.replace_entry(index, &forged);
+        Ok(())
+    }
+
+    fn flip(&self, index: EntryIndex) -> Check {
+        let mut bytes = self.entry(index)?;
         let at = self.dice.index(bytes.len());
         if let Some(byte) = bytes.get_mut(at) {
             *byte ^= 1 << self.dice.below(8);

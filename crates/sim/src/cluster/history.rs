@@ -86,16 +86,21 @@ enum Fate {
     Unknown,
 }
 
+/// Contents at each commit that was read, and the commits of transfers.
+#[derive(Default, Clone)]
+struct Branch {
+    contents: BTreeMap<u64, Contents>,
+    transfers: BTreeMap<u64, Transfer>,
+}
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct History {
     log: Log,
-    contents: BTreeMap<u64, Contents>,
+    branch: Branch,
     fates: BTreeMap<i64, Fate>,
     /// Transfers that a client waits for.
     in_flight: BTreeSet<i64>,
-    /// Transfers by commit.
-    transfers: BTreeMap<u64, Transfer>,
     /// Rows of each load.
     loads: BTreeMap<i64, i64>,
     acknowledged: u64,
@@ -117,10 +122,18 @@ struct Log {
     parts: Option<(u64, u32)>,
 }
 
-/// The shared log lost entries.
+/// The shared log is damaged.
 struct Damage {
-    /// Contents of the nodes that have read the lost entries, by commit.
-    before: BTreeMap<u64, Contents>,
+    /// The newest commit before the damage.
+    left: u64,
+    /// The history with the lost commits, when other commits may get their numbers.
+    lost: Option<Branch>,
+    /// Whether each node, by its number, has lost commits: as it was when the log was damaged, or when it was opened first
+    /// after that. Such a copy never gets commits of the log as it is now.
+    holders: BTreeMap<usize, bool>,
+    /// The oldest entry that is damaged, and whether each process of a node has read it before the damage.
+    bad: EntryIndex,
+    passed: BTreeMap<(usize, u64), bool>,
 }
 
 impl History {
@@ -190,7 +203,7 @@ impl History {
         let known = self.fates.insert(transfer.number, Fate::Committed(seq));
         let was_open = matches!(known, None | Some(Fate::Unknown | Fate::Never));
         ensure!(was_open, "transfer {} happens twice: {known:?}, and commit {seq}", transfer.number);
-        self.transfers.insert(seq, *transfer);
+        self.branch.transfers.insert(seq, *transfer);
         self.acknowledge(seq)
     }
 
@@ -211,7 +224,11 @@ impl History {
     }
 
     /// A client received the result that the transfer has happened, from a node at commit `seq`.
-    pub(super) fn happened(&mut self, number: i64, seq: u64) -> Check {
+    pub(super) fn happened(&mut self, node: usize, number: i64, seq: u64) -> Check {
+        // It may have happened in a commit that the shared log has lost since then.
+        if self.has_lost(node, seq) {
+            return Ok(());
+        }
         match self.fates.get(&number) {
             Some(Fate::Committed(_) | Fate::Happened(_)) => {}
             Some(Fate::Unknown) => {
@@ -228,17 +245,12 @@ impl History {
 
     /// A node has these contents at commit `seq`.
     pub(super) fn observe(&mut self, node: usize, seq: u64, contents: &Contents) -> Check {
-        if let Some(known) = self.contents.get(&seq) {
-            let before = self.damage.as_ref().and_then(|damage| damage.before.get(&seq));
+        let has_lost = self.has_lost(node, seq);
+        if let Some(known) = self.branch_of(has_lost).contents.get(&seq) {
             ensure!(
-                known == contents || before == Some(contents),
+                known == contents,
                 "node {node} at commit {seq}: found {contents:?}, another node or an earlier read {known:?}"
             );
-            return Ok(());
-        }
-        if let Some(before) = self.damage.as_ref().and_then(|damage| damage.before.get(&seq))
-            && before == contents
-        {
             return Ok(());
         }
         if let Some(books) = &contents.books {
@@ -258,10 +270,29 @@ impl History {
             "node {node} at commit {seq}: keys {:?}, and the newest transfer is {newest:?}",
             contents.keys
         );
-        self.check_fates(node, seq, contents)?;
-        self.check_neighbours(node, seq, contents)?;
-        self.contents.insert(seq, contents.clone());
+        // What clients know of lost commits is no longer true.
+        if !has_lost {
+            self.check_fates(node, seq, contents)?;
+        }
+        let branch = self.branch_of(has_lost);
+        branch.check_neighbours(node, seq, contents)?;
+        branch.contents.insert(seq, contents.clone());
         Ok(())
+    }
+
+    /// True when commit `seq` of a node is one that the shared log has lost.
+    fn has_lost(&self, node: usize, seq: u64) -> bool {
+        let holds =
+            |damage: &Damage| damage.holders.get(&node).is_some_and(|holds| *holds && seq > damage.left);
+        self.damage.as_ref().is_some_and(holds)
+    }
+
+    fn branch_of(&mut self, has_lost: bool) -> &mut Branch {
+        let lost = self.damage.as_mut().and_then(|damage| damage.lost.as_mut());
+        match lost {
+            Some(lost) if has_lost => lost,
+            _ => &mut self.branch,
+        }
     }
 
     fn check_fates(&self, node: usize, seq: u64, contents: &Contents) -> Check {
@@ -282,6 +313,55 @@ impl History {
         Ok(())
     }
 
+    /// The shared log is damaged from entry `bad` on. `is_shorter`: the entries after that are gone, too, and their numbers are
+    /// given again.
+    pub(super) fn damaged_from(&mut self, bad: EntryIndex, is_shorter: bool) {
+        let entries = usize::try_from(bad.0 - 1).unwrap_or(0);
+        let left = entries.checked_sub(1).and_then(|last| self.log.ends.get(last)).copied().unwrap_or(0);
+        let mut lost = None;
+        if is_shorter {
+            lost = Some(self.branch.clone());
+            self.branch.contents.split_off(&(left + 1));
+            self.branch.transfers.split_off(&(left + 1));
+            for fate in self.fates.values_mut() {
+                if matches!(fate, Fate::Committed(at) | Fate::Happened(at) if *at > left) {
+                    *fate = Fate::Unknown;
+                }
+            }
+        }
+        let (holders, passed) = Default::default();
+        self.damage = Some(Damage { left, lost, holders, bad, passed });
+    }
+
+    /// A process of a node is open at commit `seq` and entry `index`, when the shared log is damaged or after that.
+    pub(super) fn opened(&mut self, process: (usize, u64), seq: u64, index: EntryIndex) {
+        if let Some(damage) = &mut self.damage {
+            let holds = damage.lost.is_some() && seq > damage.left;
+            damage.holders.entry(process.0).or_insert(holds);
+            damage.passed.insert(process, index >= damage.bad);
+        }
+    }
+
+    /// A process is at this entry: not after one that is damaged, unless it was there before.
+    pub(super) fn check_damaged(&self, process: (usize, u64), index: EntryIndex) -> Check {
+        let Some(damage) = self.damage.as_ref().filter(|damage| damage.lost.is_none()) else { return Ok(()) };
+        let passed = damage.passed.get(&process) == Some(&true);
+        ensure!(
+            passed || index <= damage.bad,
+            "node {} is at entry {index}, after the damaged entry {}",
+            process.0,
+            damage.bad
+        );
+        Ok(())
+    }
+
+    /// True for a node that has commits which the shared log has lost.
+    pub(super) fn holds_lost(&self, node: usize) -> bool {
+        self.damage.as_ref().is_some_and(|damage| damage.holders.get(&node) == Some(&true))
+    }
+}
+
+impl Branch {
     fn check_neighbours(&self, node: usize, seq: u64, contents: &Contents) -> Check {
         if let Some((at, before)) = self.contents.range(..seq).next_back() {
             let is_continued = contents.transfers().starts_with(before.transfers());
@@ -308,21 +388,6 @@ impl History {
             );
         }
         Ok(())
-    }
-
-    /// The shared log is damaged from entry `bad` on; returns the newest commit that it held before that.
-    pub(super) fn damaged_from(&mut self, bad: EntryIndex) -> u64 {
-        let entries = usize::try_from(bad.0 - 1).unwrap_or(0);
-        let left = entries.checked_sub(1).and_then(|last| self.log.ends.get(last)).copied().unwrap_or(0);
-        let before = self.contents.split_off(&(left + 1));
-        self.transfers.split_off(&(left + 1));
-        for fate in self.fates.values_mut() {
-            if matches!(fate, Fate::Committed(at) | Fate::Happened(at) if *at > left) {
-                *fate = Fate::Unknown;
-            }
-        }
-        self.damage = Some(Damage { before });
-        left
     }
 }
 
