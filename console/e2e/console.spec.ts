@@ -43,7 +43,7 @@ test('commits arrive live', async ({ page }) => {
   await page.goto(`${server.url}/ui/commits`)
   await expect(page.getByText(/^live/)).toBeVisible()
   const seq = await server.order('o2', 5)
-  await expect(page.locator('.virtual .line').filter({ hasText: seq.toLocaleString('en') })).toBeVisible()
+  await expect(page.getByRole('button', { name: new RegExp(`^${seq.toLocaleString('en')} `) })).toBeVisible()
 })
 
 test('a statement is run, plotted, explained, and rejected in the words of the server', async ({ page }) => {

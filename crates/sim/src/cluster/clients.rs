@@ -199,7 +199,7 @@ impl World {
                 match error.class() {
                     Class::Refused => {
                         ensure!(!is_first, "transfer {number} never happened: {error}");
-                        record.history.happened(number, seen)
+                        record.history.happened(member.number, number, seen)
                     }
                     Class::Conflict => {
                         ensure!(is_group, "transfer {number} has a conflict, and is alone: {error}");

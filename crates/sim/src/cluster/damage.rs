@@ -32,6 +32,13 @@ impl World {
 
     /// Runs all nodes until one leads and all have everything.
     fn agree(&self, when: &str) -> Check {
+        self.set_quiet(true);
+        let agreed = self.turn_until_agreed(when);
+        self.set_quiet(false);
+        agreed
+    }
+
+    fn turn_until_agreed(&self, when: &str) -> Check {
         for _ in 0..TURNS_MAX {
             self.turn()?;
             if !self.has_agreed() {

@@ -224,7 +224,11 @@ impl History {
     }
 
     /// A client received the result that the transfer has happened, from a node at commit `seq`.
-    pub(super) fn happened(&mut self, number: i64, seq: u64) -> Check {
+    pub(super) fn happened(&mut self, node: usize, number: i64, seq: u64) -> Check {
+        // It may have happened in a commit that the shared log has lost since then.
+        if self.has_lost(node, seq) {
+            return Ok(());
+        }
         match self.fates.get(&number) {
             Some(Fate::Committed(_) | Fate::Happened(_)) => {}
             Some(Fate::Unknown) => {

@@ -41,6 +41,7 @@ pub(super) struct World {
     now: AtomicU64,
     depth: AtomicU64,
     is_troubled: AtomicBool,
+    is_quiet: AtomicBool,
     /// How long a node repeats an append without an answer.
     patience: Duration,
     /// Objects of checkpoints, and how they are made.
@@ -83,6 +84,7 @@ impl World {
             now: AtomicU64::new(1_000_000_000),
             depth: AtomicU64::new(0),
             is_troubled: AtomicBool::new(true),
+            is_quiet: AtomicBool::new(false),
             patience: Duration::from_millis(dice.between(500, 12_000)),
             store: new_store(dice.number()),
             block_bytes: dice.weighted(&[(1, 700), (2, 8 << 10), (1, 1 << 20)]),
@@ -129,6 +131,11 @@ impl World {
     /// Faults may happen from now on.
     pub(super) fn begin_trouble(&self) {
         self.is_troubled.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether clients write nothing. A cluster need not be as fast as its clients, and nodes that lag agree when these pause.
+    pub(super) fn set_quiet(&self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Ordering::SeqCst);
     }
 
     pub(super) fn advance(&self, milliseconds: u64) {
@@ -222,6 +229,7 @@ impl World {
                 let most = if self.dice.one_in(8) { LEASE.as_millis() as u64 } else { 300 };
                 self.advance(self.dice.between(1, most));
             }
+            50..68 if self.is_quiet.load(Ordering::SeqCst) => {}
             50..68 => self.write()?,
             68..76 => self.read_session()?,
             76..80 => self.read_linearizably()?,
