@@ -64,11 +64,13 @@ fn demo_without_once_serves_until_its_signal_and_retains_the_directory() {
 #[test]
 fn demo_of_a_cluster_rejects_a_repository_and_a_missing_log_server_and_leaves_no_files() {
     let place = Place::new();
-    place.refused(&["demo", "--cluster", "--repo", "."], 2, &["--cluster", "--repo"]);
+    let both = place.run(&["demo", "--cluster", "--repo", "."]);
+    assert!(both.code == 2 && both.err.contains("--repo"), "{both:?}");
     let temporary = place.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
     let mut command = place.command(&["demo", "--cluster", "--once"]);
-    let demo = command.env("TMPDIR", &temporary).env("ROPEWALK_NATS_SERVER", "/nonexistent").output().unwrap();
+    let demo =
+        command.env("TMPDIR", &temporary).env("ROPEWALK_NATS_SERVER", "/nonexistent").output().unwrap();
     let errors = String::from_utf8(demo.stderr).unwrap();
     assert_eq!(demo.status.code(), Some(3), "{errors}");
     assert!(errors.contains("ROPEWALK_NATS_SERVER names no file: /nonexistent"), "{errors}");
