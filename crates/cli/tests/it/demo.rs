@@ -60,3 +60,19 @@ fn demo_without_once_serves_until_its_signal_and_retains_the_directory() {
     assert_eq!(csv("SELECT sum(sold) AS n FROM stock"), csv("SELECT sum(ropes) AS n FROM sales"));
     place.refused(&["demo", "--once", "--at", "retained"], 7, &["create retained"]);
 }
+
+#[test]
+fn demo_of_a_cluster_rejects_a_repository_and_a_missing_log_server_and_leaves_no_files() {
+    let place = Place::new();
+    let both = place.run(&["demo", "--cluster", "--repo", "."]);
+    assert!(both.code == 2 && both.err.contains("--repo"), "{both:?}");
+    let temporary = place.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = place.command(&["demo", "--cluster", "--once"]);
+    let demo =
+        command.env("TMPDIR", &temporary).env("ROPEWALK_NATS_SERVER", "/nonexistent").output().unwrap();
+    let errors = String::from_utf8(demo.stderr).unwrap();
+    assert_eq!(demo.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("ROPEWALK_NATS_SERVER names no file: /nonexistent"), "{errors}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+}

@@ -26,7 +26,7 @@ use super::clients::{Clients, connect, quoted};
 use super::load::{now_ms, sale};
 use super::story::Story;
 use crate::output::cell::thousands;
-use crate::output::failure::{Failure, Result};
+use crate::output::failure::Result;
 
 /// Runs the demo with all files in `place`.
 pub(super) fn demo(place: &Path, is_temporary: bool, python: &str, once: bool) -> Result {
