@@ -6,7 +6,7 @@ use std::time::Duration;
 use ropewalk::engine::{Env, KeyspaceOptions};
 use ropewalk::{Class, Durability, Seq};
 use ropewalk_cluster::checkpoint::{Maker, NodeReport};
-use ropewalk_cluster::{Done, End, Reseed, ReseedError, Reseeded, adopt, leave};
+use ropewalk_cluster::{Done, Reseed, ReseedError, Reseeded, adopt, leave};
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedFault};
 
