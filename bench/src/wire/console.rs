@@ -50,7 +50,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
     let appending = Task { group: Group::WireAppend, ..task.clone() };
     let mut before = drive(server, &appending).await?;
-    let [mut append, mut without, mut kept, mut delivered, mut cpu, mut cpu_without]: [Figure; 6] =
+    let [mut append, mut without, mut share, mut delivered, mut cpu, mut cpu_without]: [Figure; 6] =
         Default::default();
     for _ in 0..task.passes {
         let console = Console::open(&server.http)?;
@@ -63,7 +63,7 @@ pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
         let usual = f64::midpoint(before.rate, after.rate);
         append.samples.push(with.rate);
         without.samples.push(usual);
-        kept.samples.push(100.0 * with.rate / usual);
+        share.samples.push(100.0 * with.rate / usual);
         delivered.samples.push(100.0 * commits as f64 / with.requests as f64);
         cpu.samples.push(with.cpu_us);
         cpu_without.samples.push(f64::midpoint(before.cpu_us, after.cpu_us));
@@ -72,7 +72,7 @@ pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     outcome.figure("append", append);
     outcome.figure("append_without", without);
-    outcome.figure("kept", kept);
+    outcome.figure("share", share);
     outcome.figure("delivered", delivered);
     outcome.figure("cpu", cpu);
     outcome.figure("cpu_without", cpu_without);
@@ -100,7 +100,10 @@ impl Console {
         let (stops, address) = (stop.clone(), host.to_owned());
         Ok(Self {
             statistics: Stream::open(host, STATISTICS)?,
-            commits: Stream::open(host, &format!("/v1/changes?from={next}&follow=true&interval_ms=250&newest=100"))?,
+            commits: Stream::open(
+                host,
+                &format!("/v1/changes?from={next}&follow=true&interval_ms=250&newest=100"),
+            )?,
             requests: thread::spawn(move || repeat(&address, &stops)),
             stop,
         })

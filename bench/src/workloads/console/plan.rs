@@ -23,7 +23,7 @@ pub fn plan(quick: bool) -> Plan {
     let rows = vec![
         rate("append", "with an open console"),
         rate("append_without", "before and after"),
-        Row::new("idle/kept", "remaining rate of appends with an open console", "%", Higher, "kept")
+        Row::new("idle/share", "remaining rate of appends with an open console", "%", Higher, "share")
             .durable("sync")
             .with_goal(GOAL),
         Row::new(
@@ -51,7 +51,7 @@ mod tests {
             let plan = plan(quick);
             let rows: Vec<&Row> = plan.steps.iter().flat_map(|step| &step.rows).collect();
             let goals: Vec<_> = rows.iter().filter_map(|row| Some((row.id.as_str(), row.goal?))).collect();
-            assert_eq!(goals, [("idle/kept", GOAL)]);
+            assert_eq!(goals, [("idle/share", GOAL)]);
         }
     }
 }

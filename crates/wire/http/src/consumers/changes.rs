@@ -54,7 +54,7 @@ pub(crate) fn routes() -> Vec<Route> {
 /// models are reported by their size: `"others":[{"model":"tables","bytes":61}]`, `documents`, `time
 /// series` and `keyspaces` (the definition of one) likewise. With `follow=true` the stream continues with each new commit, and sends heartbeats
 /// (`{"control":"heartbeat"}`) in between. For a screen: with `interval_ms` and `newest` a fast writer is followed at
-/// little cost; a line `{"control":"skipped","commits":812}` stands for the commits that are left out.
+/// little cost; a line `{"control":"skipped","commits":812}` counts the commits that are left out.
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "changes", tag = "stores",
     params(
@@ -128,7 +128,9 @@ fn in_range(
 ) -> Result<Option<u64>, Problem> {
     let Some(found) = value else { return Ok(None) };
     if !follow {
-        return Err(Problem::invalid_parameter(format!("parameter {name:?} is allowed with follow=true only")));
+        return Err(Problem::invalid_parameter(format!(
+            "parameter {name:?} is allowed with follow=true only"
+        )));
     }
     if !allowed.contains(&found) {
         let (least, most) = (allowed.start(), allowed.end());

@@ -65,6 +65,9 @@ async fn every_route_is_rejected_exactly_without_its_rights() {
     matrix.finish(operations.len());
 }
 
+/// Served by the crate of PostgreSQL's protocol; a test of the server compares their rows with the document.
+const ELSEWHERE: [&str; 2] = ["POST /v1/sql", "DELETE /v1/sql/{id}"];
+
 #[tokio::test]
 async fn every_documented_operation_has_a_row_and_paths_have_no_other_methods() {
     let rows: Vec<String> = ropewalk_http::operations().into_iter().map(|row| row.name).collect();
@@ -72,7 +75,7 @@ async fn every_documented_operation_has_a_row_and_paths_have_no_other_methods() 
     for (path, item) in document["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
             let name = format!("{} {path}", method.to_uppercase());
-            assert!(rows.contains(&name), "{name}");
+            assert!(rows.contains(&name) || ELSEWHERE.contains(&name.as_str()), "{name}");
         }
     }
     let http = HttpSettings { dev: true, console: FILES, ..HttpSettings::default() };

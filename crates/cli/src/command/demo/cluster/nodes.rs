@@ -33,7 +33,7 @@ pub(super) struct Node {
     status: Http,
 }
 
-/// What a node reports about itself.
+/// The report of a node about itself.
 pub(super) struct Status {
     pub(super) role: String,
     term: u64,
