@@ -116,5 +116,6 @@ pub(crate) const STEPS: &[Step] = &[
     step(Test, Whole, Fill, Plain, "simulation of series, 200 seeds", "target/debug/sim --series --seeds 200"),
     step(Test, Whole, Fill, Plain, "simulation of consumers, 100 seeds", "target/debug/sim --consumers --seeds 100"),
     step(Test, Whole, Fill, Plain, "simulation of all four models, 100 seeds", "target/debug/sim --audit --seeds 100"),
+    step(Test, Whole, Fill, Plain, "simulation of a cluster, 20 seeds", "target/debug/sim --cluster --seeds 20"),
     step(Test, Whole, Fill, Plain, "histories over all four models, 100 seeds", "target/debug/sim --mixed --seeds 100"),
 ];

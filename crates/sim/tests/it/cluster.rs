@@ -3,7 +3,6 @@
 use ropewalk_sim::run_cluster;
 
 #[test]
-#[ignore = "checkpoints of a cluster may lose objects that another node deletes: not solved yet"]
 fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
     let (mut leaders, mut unknown) = (0, 0);
     for seed in 1..=20 {
