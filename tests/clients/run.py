@@ -539,7 +539,7 @@ def ours(python, binary, everything):
     yield python_client(python, binary)
     yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
-    yield suite("cluster of three nodes", python, ["test_cluster"], HERE / "cluster", own(binary))
+    yield suite("cluster of three nodes", python, ["test_cluster", "test_operations"], HERE / "cluster", own(binary))
     yield embedded_python(python)
     yield openapi(python, binary)
     yield demo(python, binary)

@@ -1,9 +1,11 @@
 """Three servers of NATS, and nodes of Ropewalk that share a log in them. Each can be killed and started again, at the same
 addresses."""
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -28,11 +30,14 @@ def nats_server():
 
 
 def free_ports(number):
-    """Ports that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports that nothing listens on, below those that the system gives to clients: a node that starts again must find its
+    port free."""
+    ports = []
+    while len(ports) < number:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in ports:
+                ports.append(port)
     return ports
 
 
