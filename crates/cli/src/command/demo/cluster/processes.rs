@@ -1,9 +1,11 @@
 //! A child process that writes to a file, and can be killed and started again.
 
 use std::fs::File;
+use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::command::demo::server::failed;
 use crate::output::failure::{Exit, Failure, Result};
@@ -63,11 +65,20 @@ fn spawned(command: &mut Command) -> Result<Child> {
     command.spawn().map_err(|error| failed(&format!("start {}", command.get_program().display()), &error))
 }
 
+/// Ports that are tried for the addresses of one call.
+const PORTS_MAX: usize = 200;
+
 /// Addresses on which no process listens, each with a different port.
 pub(super) fn free_addresses(number: usize) -> Result<Vec<String>> {
+    // Below those that the system gives to clients: a node that starts again must find its port free.
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let bind = || TcpListener::bind(("127.0.0.1", first + TRIED.fetch_add(1, Ordering::Relaxed))).ok();
+    let listeners: Vec<_> = (0..PORTS_MAX).filter_map(|_| bind()).take(number).collect();
     let wrong = |error| failed("find a free port", &error);
-    let listeners = (0..number).map(|_| TcpListener::bind("127.0.0.1:0"));
-    let listeners = listeners.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    if listeners.len() < number {
+        return Err(wrong(io::Error::from(io::ErrorKind::AddrInUse)));
+    }
     let addresses = listeners.iter().map(|listener| Ok(listener.local_addr()?.to_string()));
     addresses.collect::<Result<Vec<_>, _>>().map_err(wrong)
 }
