@@ -411,6 +411,7 @@ impl Translator<'_> {
             }
             Expr::In(inner, list) => self.in_list(inner, list),
             Expr::Cast(inner, ty) => self.cast(inner, *ty),
+            Expr::Folded(_, ty) => self.cast(&Expr::Const(Value::Null), *ty),
             Expr::Arith(op, ty, left, right) => self.arith(*op, *ty, left, right),
             Expr::Case(whens, otherwise) => self.case(whens, otherwise.as_deref()),
             _ => Ok(None),
@@ -477,7 +478,7 @@ impl Translator<'_> {
         match expr {
             Expr::Const(value) => value.value_type(),
             Expr::Column(index) => self.columns.get(*index).map(|col| col.ty),
-            Expr::Cast(_, ty) | Expr::Arith(_, ty, _, _) => Some(*ty),
+            Expr::Cast(_, ty) | Expr::Folded(_, ty) | Expr::Arith(_, ty, _, _) => Some(*ty),
             Expr::Enum(call, _) => Some(call.result()),
             Expr::Negate(inner) => self.type_of(inner),
             Expr::Concat(..) | Expr::Json(_, _, true) => Some(Type::TEXT),
@@ -614,6 +615,9 @@ impl Translator<'_> {
         let mut types: Vec<Type> = Vec::new();
         let mut failure = None;
         let mut leaf = |part: &Expr| -> Option<Expr> {
+            if let Expr::Folded(_, ty) = part {
+                return Some(Expr::Cast(Box::new(Expr::Const(Value::Null)), *ty));
+            }
             let is_leaf =
                 matches!(part, Expr::Column(_) | Expr::Outer(..) | Expr::Subquery(_) | Expr::InSubquery(..));
             if !is_leaf {
