@@ -24,7 +24,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
-use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce, ToLeader};
+use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce};
+use ropewalk_http_kit::leader::ToLeader;
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
@@ -565,7 +566,7 @@ impl<'p> Running<'p> {
         let postgres = postgres(&running.service, settings);
         postgres.share_promql_memory(prometheus.memory());
         let leader = joined.map(Joined::to_leader);
-        let http = running.http(prometheus.routes().merge(postgres.routes()), effective, leader)?;
+        let http = running.http(prometheus.routes().merge(postgres.routes()), effective, leader.clone())?;
 
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
@@ -574,11 +575,11 @@ impl<'p> Running<'p> {
             running.listen("http", "http", Protocol::Http, address, http)?;
         }
         if let Some(address) = settings.grpc.listen.address() {
-            let router = running.grpc(&prometheus, None).await;
+            let router = running.grpc(&prometheus, None, leader.clone()).await;
             running.listen("grpc", "grpc", Protocol::Grpc, address, router)?;
         }
         for StoreListen { store, address } in &settings.grpc.stores {
-            running.listen_store(&prometheus, store, *address).await?;
+            running.listen_store(&prometheus, store, *address, leader.clone()).await?;
         }
         if let Some(address) = settings.mongo.listen.address() {
             running.listen_mongo(address, &settings.mongo)?;
@@ -618,6 +619,7 @@ impl<'p> Running<'p> {
         prometheus: &Prometheus,
         store: &str,
         address: SocketAddr,
+        leader: Option<Arc<dyn ToLeader>>,
     ) -> Result<(), ServeError> {
         let invalid = |error: ropewalk::Error| SettingsError::Invalid {
             place: "grpc.stores".to_owned(),
@@ -627,7 +629,7 @@ impl<'p> Running<'p> {
         if self.service.database().leads() {
             opened.create().map_err(ropewalk::Error::from)?;
         }
-        let router = self.grpc(prometheus, Some(store)).await;
+        let router = self.grpc(prometheus, Some(store), leader).await;
         self.listen(&format!("grpc {store}"), "grpc", Protocol::Grpc, address, router)?;
         if let Some(address) = self.addresses.last_mut() {
             address.store = Some(store.to_owned());
@@ -667,8 +669,14 @@ impl<'p> Running<'p> {
     }
 
     /// The services of a gRPC port, whose calls use this store when they name none.
-    async fn grpc(&self, prometheus: &Prometheus, store: Option<&str>) -> Router {
-        let settings = GrpcSettings { store: store.map(str::to_owned), ..GrpcSettings::default() };
+    async fn grpc(
+        &self,
+        prometheus: &Prometheus,
+        store: Option<&str>,
+        leader: Option<Arc<dyn ToLeader>>,
+    ) -> Router {
+        let store_of_port = store.map(str::to_owned);
+        let settings = GrpcSettings { store: store_of_port, leader, ..GrpcSettings::default() };
         let events = ropewalk_grpc::routes(&self.service, &self.transactions, &settings).await;
         let events = events.into_axum_router();
         let known = axum::middleware::from_fn_with_state(self.service.clone(), known);

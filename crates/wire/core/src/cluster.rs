@@ -59,6 +59,11 @@ impl NodeAddresses {
         self.find(&["http", "https"])
     }
 
+    /// The URL of gRPC.
+    pub fn grpc(&self) -> Option<&str> {
+        self.find(&["grpc", "grpcs"])
+    }
+
     /// Host and port of MongoDB's protocol.
     pub fn mongo(&self) -> Option<&str> {
         self.find(&["mongodb"])?.split_once("://").map(|(_, authority)| authority)

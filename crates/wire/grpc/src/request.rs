@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use ropewalk_auth::{Caller, Credentials};
 use ropewalk_wire::{Code, Reservation, Service, WireError};
 use tokio::time::Instant;
@@ -75,9 +75,12 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, WireError> {
     caller.ok_or_else(|| WireError::new(Code::Unauthenticated, "credentials are needed"))
 }
 
+/// The header that names a store.
+pub(crate) const STORE: HeaderName = HeaderName::from_static("x-store");
+
 /// The store of the header `x-store`, else that of the port. The rights are checked on what it returns.
 pub(crate) fn store<'a>(of_port: &'a str, headers: &'a HeaderMap) -> Result<&'a str, WireError> {
-    match headers.get("x-store") {
+    match headers.get(STORE) {
         None => Ok(of_port),
         Some(name) => name.to_str().map_err(|_| WireError::invalid("x-store must be printable ASCII")),
     }

@@ -21,11 +21,12 @@ use ropewalk::Seq;
 use ropewalk_auth::BrowserSession;
 use ropewalk_http_kit::body::RequestBody;
 use ropewalk_http_kit::encoding::Encoding;
+use ropewalk_http_kit::leader::FORWARDED;
 use ropewalk_wire::{Cluster, Code, WireError};
 
 use crate::app::App;
 use crate::kit::problem::Problem;
-use crate::settings::leader::{FORWARDED, READ, SEQ, ToLeaderError};
+use crate::settings::leader::{READ, SEQ};
 
 /// Preferences of the client, RFC 7240.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -183,11 +184,7 @@ async fn to_leader(app: &App, cluster: &dyn Cluster, request: Request) -> Result
         return Err(unserved());
     };
     sender.send(leader, request).await.map_err(|error| {
-        let code = match &error {
-            ToLeaderError::NotSent(_) => Code::NotLeader,
-            ToLeaderError::NoAnswer(_) => Code::OutcomeUnknown,
-        };
-        let mut refused = WireError::new(code, error.to_string());
+        let mut refused = WireError::new(error.code(), error.to_string());
         refused.leader = addresses.as_ref().map(ToString::to_string);
         refused.into()
     })

@@ -7,7 +7,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use ropewalk_http::{HttpSettings, LeaderResponse, ToLeader, ToLeaderError};
+use ropewalk_http::HttpSettings;
+use ropewalk_http_kit::leader::{LeaderResponse, ToLeader, ToLeaderError};
 use serde_json::json;
 
 use crate::client::{Reply, Server};

@@ -1,13 +1,16 @@
-//! HTTP requests to other nodes: writes that a follower sends to its leader, and its reports.
+//! Requests to other nodes: writes that a follower sends to its leader, and its reports.
 //!
 //! ```text
-//! request ─▶ an idle connection, or a new one ─▶ HTTP/1.1, TLS for https ─▶ response; the connection is idle again after it
+//! http, https   ─▶ http1: an idle connection, or a new one; it is idle again after the response
+//! grpc, grpcs   ─▶ http2: one connection to a node, for all calls
 //! ```
 //! A request is never sent twice: it is repeated only while no byte of it has left this process.
 
-use std::collections::HashMap;
+mod http1;
+mod http2;
+
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,13 +18,11 @@ use axum::extract::Request;
 use axum::http::header::{
     CONNECTION, COOKIE, HOST, HeaderMap, ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderName, HeaderValue, Uri, Version};
+use axum::http::{HeaderName, HeaderValue, Uri};
 use axum::response::Response;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use ropewalk_http::{FORWARDED, LeaderResponse, ToLeader, ToLeaderError};
+use ropewalk_http_kit::leader::{FORWARDED, LeaderResponse, ToLeader, ToLeaderError};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -35,8 +36,6 @@ use crate::server::ServeError;
 
 /// Time for a connection and its TLS handshake.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// Most idle connections to one node.
-const IDLE_MAX: usize = 64;
 /// Headers of one connection (RFC 9110, section 7.6.1), and those of a browser, which this node has checked.
 static OWN: [HeaderName; 9] = [
     CONNECTION,
@@ -52,8 +51,8 @@ static OWN: [HeaderName; 9] = [
 
 /// Connections to other nodes.
 pub(super) struct Forward {
-    tls: TlsConnector,
-    idle: Mutex<HashMap<String, Vec<SendRequest<Body>>>>,
+    http1: http1::Connections,
+    http2: http2::Connections,
 }
 
 impl core::fmt::Debug for Forward {
@@ -91,79 +90,22 @@ impl Forward {
             .map_err(|error| ServeError::Cluster { what: error.to_string() })?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Self { tls: TlsConnector::from(Arc::new(config)), idle: Mutex::default() })
-    }
-
-    fn idle(&self, node: &str) -> Option<SendRequest<Body>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let senders = idle.get_mut(node)?;
-        senders.retain(|sender| !sender.is_closed());
-        let place = senders.iter().position(SendRequest::is_ready)?;
-        Some(senders.swap_remove(place))
-    }
-
-    /// Gives a connection back; it is used again once its response is complete.
-    fn give_back(&self, node: &str, sender: SendRequest<Body>) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let senders = idle.entry(node.to_owned()).or_default();
-        if senders.len() < IDLE_MAX {
-            senders.push(sender);
-        }
-    }
-
-    async fn exchange(&self, node: &str, request: Request) -> Result<Response, ToLeaderError> {
-        let uri: Uri = node.parse().map_err(|_| not_sent(format!("{node:?} is no URL")))?;
-        let mut request = outgoing(&uri, request)?;
-        while let Some(mut sender) = self.idle(node) {
-            match sender.try_send_request(request).await {
-                Ok(response) => {
-                    self.give_back(node, sender);
-                    return Ok(incoming(response));
-                }
-                // The node had closed the connection.
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(ToLeaderError::NoAnswer(error.into_error().to_string())),
-                },
-            }
-        }
-        let connected = tokio::time::timeout(CONNECT_TIME, self.connect(&uri)).await;
-        let connected = connected.unwrap_or_else(|_| Err(format!("no connection within {CONNECT_TIME:?}")));
-        let mut sender = connected.map_err(not_sent)?;
-        match sender.try_send_request(request).await {
-            Ok(response) => {
-                self.give_back(node, sender);
-                Ok(incoming(response))
-            }
-            Err(mut error) => match error.take_message() {
-                Some(_) => Err(not_sent(error.into_error().to_string())),
-                None => Err(ToLeaderError::NoAnswer(error.into_error().to_string())),
-            },
-        }
-    }
-
-    async fn connect(&self, uri: &Uri) -> Result<SendRequest<Body>, String> {
-        let host = uri.host().ok_or("the URL has no host")?;
-        let port = uri.port_u16().ok_or("the URL has no port")?;
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let stream =
-            TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
-        // A request is one write; without this its last packet would wait.
-        let _ = stream.set_nodelay(true);
-        match uri.scheme_str() {
-            Some("http") => opened(stream).await,
-            Some("https") => {
-                let name = ServerName::try_from(bare.to_owned()).map_err(|error| error.to_string())?;
-                opened(self.tls.connect(name, stream).await.map_err(|error| error.to_string())?).await
-            }
-            _ => Err(format!("{uri} is neither http nor https")),
-        }
+        let mut over_http2 = config.clone();
+        over_http2.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Self { http1: http1::Connections::new(config), http2: http2::Connections::new(over_http2) })
     }
 }
 
 impl ToLeader for Forward {
     fn send<'a>(&'a self, leader: &'a str, request: Request) -> LeaderResponse<'a> {
-        Box::pin(self.exchange(leader, request))
+        Box::pin(async move {
+            let uri: Uri = leader.parse().map_err(|_| not_sent(format!("{leader:?} is no URL")))?;
+            match uri.scheme_str() {
+                Some("http" | "https") => self.http1.exchange(leader, &uri, request).await,
+                Some("grpc" | "grpcs") => self.http2.exchange(leader, &uri, request).await,
+                _ => Err(not_sent(format!("{uri} has another protocol"))),
+            }
+        })
     }
 }
 
@@ -171,34 +113,48 @@ fn not_sent(why: String) -> ToLeaderError {
     ToLeaderError::NotSent(why)
 }
 
-async fn opened<S>(stream: S) -> Result<SendRequest<Body>, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    tokio::spawn(async move {
-        // Its end is seen by the sender.
-        let _ = connection.await;
-    });
-    Ok(sender)
+/// A TCP connection, or TLS over one.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Connects to a node within [`CONNECT_TIME`], by TLS if the last letter of the protocol says so.
+async fn dial(uri: &Uri, tls: &TlsConnector) -> Result<TokioIo<Box<dyn Stream>>, ToLeaderError> {
+    let dialled = tokio::time::timeout(CONNECT_TIME, connect(uri, tls)).await;
+    let dialled = dialled.unwrap_or_else(|_| Err(format!("no connection within {CONNECT_TIME:?}")));
+    dialled.map(TokioIo::new).map_err(not_sent)
 }
 
-/// The request as it is sent: with the name of the other node, and without the headers of this connection.
-fn outgoing(node: &Uri, request: Request) -> Result<Request, ToLeaderError> {
+async fn connect(uri: &Uri, tls: &TlsConnector) -> Result<Box<dyn Stream>, String> {
+    let host = uri.host().ok_or("the URL has no host")?;
+    let port = uri.port_u16().ok_or("the URL has no port")?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let stream =
+        TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
+    // A request is one write; without this its last packet would wait.
+    let _ = stream.set_nodelay(true);
+    if !is_secure(uri) {
+        return Ok(Box::new(stream));
+    }
+    let name = ServerName::try_from(bare.to_owned()).map_err(|error| error.to_string())?;
+    Ok(Box::new(tls.connect(name, stream).await.map_err(|error| error.to_string())?))
+}
+
+/// True for `https` and `grpcs`.
+fn is_secure(uri: &Uri) -> bool {
+    matches!(uri.scheme_str(), Some("https" | "grpcs"))
+}
+
+/// The request as it is sent, to `uri`: without the headers of this connection.
+fn outgoing(uri: Uri, request: Request) -> Request {
     let (mut parts, body) = request.into_parts();
-    let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    let authority = node.authority().map_or("", |authority| authority.as_str());
-    let host = HeaderValue::from_str(authority).map_err(|error| not_sent(error.to_string()))?;
-    parts.uri = Uri::from(path);
-    parts.version = Version::HTTP_11;
     remove_own(&mut parts.headers);
-    parts.headers.insert(HOST, host);
     parts.headers.insert(FORWARDED, HeaderValue::from_static("1"));
     let mut request = Request::new(body);
     *request.method_mut() = parts.method;
-    *request.uri_mut() = parts.uri;
+    *request.uri_mut() = uri;
     *request.headers_mut() = parts.headers;
-    Ok(request)
+    request
 }
 
 fn incoming(response: Response<Incoming>) -> Response {
@@ -251,11 +207,27 @@ mod tests {
         for body in ["one", "two", "three"] {
             let response = forward.send(&node, request(body)).await.unwrap();
             assert_eq!(text(response).await, format!("{host} 1 - {body}"));
-            while !forward.idle.lock().unwrap()[&node].iter().any(SendRequest::is_ready) {
+            while !forward.http1.idle.lock().unwrap()[&node].iter().any(hyper::client::conn::http1::SendRequest::is_ready) {
                 tokio::task::yield_now().await;
             }
         }
-        assert_eq!(forward.idle.lock().unwrap()[&node].len(), 1, "a connection is used again");
+        assert_eq!(forward.http1.idle.lock().unwrap()[&node].len(), 1, "a connection is used again");
+    }
+
+    #[tokio::test]
+    async fn call_reaches_the_leader_over_one_connection() {
+        let (node, task) = node().await;
+        let forward = Forward::new(None).unwrap();
+        let leader = node.replace("http://", "grpc://");
+        for body in ["one", "two"] {
+            let response = forward.send(&leader, request(body)).await.unwrap();
+            assert_eq!(response.version(), axum::http::Version::HTTP_2);
+            assert_eq!(text(response).await, format!("- 1 - {body}"));
+        }
+        task.abort();
+        let _ = task.await;
+        let error = forward.send("grpc://127.0.0.1:1", request("x")).await.unwrap_err();
+        assert!(matches!(error, ToLeaderError::NotSent(_)), "{error}");
     }
 
     #[tokio::test]
