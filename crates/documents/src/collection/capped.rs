@@ -1,6 +1,6 @@
 //! Conversion of collections to capped ones.
 
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, KeySpan};
 
 use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
@@ -50,7 +50,7 @@ impl DocumentsTx<'_> {
         // A document inserted concurrently on the fast path would have no number in the order.
         self.kv.guard_range(documents, &start, Some(&end));
         let (mut ids, mut bytes) = (Vec::new(), 0);
-        self.walk(&start, Some(&end), false, &mut |key, stored| {
+        self.walk(KeySpan::forward(&start, Some(&end)), &mut |key, stored| {
             ids.push(id_part(key).to_vec());
             bytes += stored.len() as u64;
             ids.len() <= CONVERTED_MAX

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, KeySpan};
 
 use crate::catalog::definition::{CollectionOptions, Definition};
 use crate::catalog::{definition_key, gone_key, gone_rules_key, name_key, object_range};
@@ -290,7 +290,7 @@ impl DocumentsTx<'_> {
             let end = ropewalk_base::keys::prefix_end(&prefix);
             let mut names = Vec::new();
             let catalog = tx.spaces().catalog;
-            tx.kv.visit(catalog, &prefix, end.as_deref(), false, |key, _| {
+            tx.kv.visit(catalog, KeySpan::forward(&prefix, end.as_deref()), |key, _| {
                 names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
                 true
             })?;

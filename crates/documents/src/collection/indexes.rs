@@ -8,7 +8,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, KeySpan};
 
 use crate::catalog::definition::{Definition, INDEXES_MAX, Index, IndexDef, IndexParts, wildcard_root};
 use crate::catalog::object_range;
@@ -96,7 +96,7 @@ impl DocumentsTx<'_> {
         let (start, end) = object_range(definition.id);
         let start = if next.is_empty() { start.to_vec() } else { next.to_vec() };
         let (mut found, mut bytes) = (Vec::new(), 0);
-        self.walk(&start, Some(&end), false, &mut |key, value| {
+        self.walk(KeySpan::forward(&start, Some(&end)), &mut |key, value| {
             bytes += value.len();
             found.push((key.to_vec(), value.to_vec()));
             found.len() < limit && bytes < BATCH_BYTES

@@ -9,6 +9,8 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
 use crate::index::entry::document_key;
@@ -426,7 +428,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
             while more {
                 self.look()?;
                 let (until, mut last) = (wanted.min(count.saturating_add(KEYS_PER_LOOK)), None);
-                self.walk(&from, Some(&end), false, &mut |key, _| {
+                self.walk(KeySpan::forward(&from, Some(&end)), &mut |key, _| {
                     count += 1;
                     if count == until {
                         last = Some(key.to_vec());

@@ -15,6 +15,8 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::definition::{Definition, Index};
 use crate::catalog::object_range;
 use crate::error::DocumentsError;
@@ -178,7 +180,7 @@ impl Scan {
         let (mut failure, mut last) = (None, None);
         let backward = self.plan.backward;
         let (this, now_ms) = (&*self, source.documents().now_ms());
-        source.walk(from, Some(to), backward, &mut |key, value| {
+        source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, value| {
             looked += 1;
             looked_bytes += value.len();
             match this.matches(Doc::trusted(value), now_ms) {
@@ -215,7 +217,7 @@ impl Scan {
     /// The documents of a capped collection in insertion order.
     fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
         let (backward, mut seen) = (self.plan.backward, Vec::new());
-        source.walk(from, Some(to), backward, &mut |key, id| {
+        source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, id| {
             seen.push((key.to_vec(), order::document_of(&self.definition, id)));
             seen.len() < self.page
         })?;
@@ -253,7 +255,7 @@ impl Scan {
     ) -> Result<Page, DocumentsError> {
         let backward = self.plan.backward;
         let mut seen = Vec::new();
-        source.walk(from, Some(to), backward, &mut |key, value| {
+        source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, value| {
             seen.push((key.to_vec(), value.to_vec()));
             seen.len() < self.page
         })?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_engine::{Reading, Snapshot};
+use ropewalk_engine::{EachEntry, KeySpan, Reading, Snapshot};
 
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
@@ -66,20 +66,8 @@ impl Source for DocumentsAt<'_> {
         Ok(self.snapshot.reading().view().get(spaces.documents, key)?.map(|value| value.to_vec()))
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), DocumentsError> {
-        Ok(self.snapshot.reading().view().visit(
-            self.documents.model.spaces().documents,
-            start,
-            end,
-            backward,
-            each,
-        )?)
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), DocumentsError> {
+        Ok(self.snapshot.reading().view().visit(self.documents.model.spaces().documents, span, each)?)
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Source: MongoDB manual, "Tailable Cursors".
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
 use crate::index::order::{damaged, document_of, number_of, numbered, range};
@@ -71,7 +73,7 @@ impl Tail {
         loop {
             let from = numbered(self.order, self.at.map_or(0, |at| at + 1));
             let mut page: Vec<Found> = Vec::new();
-            source.walk(&from, Some(&range(self.order).1), false, &mut |key, id| {
+            source.walk(KeySpan::forward(&from, Some(&range(self.order).1)), &mut |key, id| {
                 page.push((key.to_vec(), id.to_vec()));
                 page.len() < PAGE
             })?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk_engine::Reading;
+use ropewalk_engine::{EachEntry, KeySpan, Reading};
 
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
@@ -26,11 +26,5 @@ pub(crate) trait Source {
     fn reading(&self) -> Reading;
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError>;
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), DocumentsError>;
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), DocumentsError>;
 }

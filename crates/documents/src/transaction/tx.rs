@@ -9,7 +9,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, Reading};
+use ropewalk_engine::{EachEntry, Isolation, KeyConflict, KeySpan, KvTransaction, Operation, Reading};
 
 use crate::catalog::definition::Definition;
 use crate::catalog::{Spaces, check_unreserved, definition_key, name_key, number, object_key, split_name};
@@ -385,14 +385,8 @@ impl Source for DocumentsTx<'_> {
         Ok(self.kv.get(self.spaces().documents, key)?)
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), DocumentsError> {
-        Ok(self.kv.visit(self.spaces().documents, start, end, backward, each)?)
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), DocumentsError> {
+        Ok(self.kv.visit(self.spaces().documents, span, each)?)
     }
 }
 

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
@@ -69,7 +71,7 @@ impl DocumentsTx<'_> {
             }
             let mut oldest = None;
             let (start, end) = (numbered(order, head.first), range(order).1);
-            self.walk(&start, Some(&end), false, &mut |key, id| {
+            self.walk(KeySpan::forward(&start, Some(&end)), &mut |key, id| {
                 oldest = Some((number_of(key), id.to_vec()));
                 false
             })?;

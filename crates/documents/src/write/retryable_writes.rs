@@ -9,6 +9,7 @@
 //! conflict on the session's record, and the one that is retried finds the result of the other.
 
 use ropewalk_base::keys;
+use ropewalk_engine::KeySpan;
 
 use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf};
@@ -98,7 +99,7 @@ impl DocumentsTx<'_> {
                 let (start, end) =
                     (answers_of(&retry.session, newest), answers_of(&retry.session, newest + 1));
                 let mut old = Vec::new();
-                self.kv.visit(sessions, &start, Some(&end), false, |key, _| {
+                self.kv.visit(sessions, KeySpan::forward(&start, Some(&end)), |key, _| {
                     old.push(key.to_vec());
                     true
                 })?;
@@ -121,7 +122,7 @@ impl Documents {
         self.transact(ropewalk_engine::Durability::Buffered, |tx| {
             let sessions = tx.spaces().sessions;
             let mut old = Vec::new();
-            tx.kv.visit(sessions, b"h", Some(b"i"), false, |key, value| {
+            tx.kv.visit(sessions, KeySpan::forward(b"h", Some(b"i")), |key, value| {
                 if header(value).is_some_and(|(_, used)| used < unused_since_ms) {
                     old.extend(key.get(1..).map(<[u8]>::to_vec));
                 }

@@ -26,6 +26,7 @@ use ropewalk_store::{Cursor, Entry, Flush, Keyspace, MANY, Memtable, StoreView, 
 
 use crate::error::EngineError;
 use crate::model::Memory;
+use crate::span::KeySpan;
 
 const KEYSPACES_PER_BUCKET: usize = 64;
 const BUCKETS: usize = 1 + u16::MAX as usize / KEYSPACES_PER_BUCKET;
@@ -335,36 +336,20 @@ impl<'a> ReadView<'a> {
         Cursor::merged(&tables, &version.all_runs, keyspace, self.at)
     }
 
-    /// Passes the keys from `start` up to, not including, `end` (none: to the last) with their values, in
-    /// either direction, to `each` until it returns false.
+    /// Passes the keys of `span` with their values to `each` until it returns false.
     ///
     /// # Errors
     /// A block is damaged or unreadable.
     pub fn visit(
         &self,
         keyspace: Keyspace,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
+        span: KeySpan<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EngineError> {
         let mut cursor = self.cursor(keyspace);
-        match end {
-            _ if !backward => cursor.seek(start)?,
-            None => cursor.last()?,
-            Some(end) => {
-                cursor.seek_for_prev(end)?;
-                if cursor.valid() && cursor.key() == end {
-                    cursor.prev()?;
-                }
-            }
-        }
-        while cursor.valid()
-            && start <= cursor.key()
-            && end.is_none_or(|end| cursor.key() < end)
-            && each(cursor.key(), cursor.value())
-        {
-            if backward { cursor.prev()? } else { cursor.next()? }
+        span.seek(&mut cursor)?;
+        while cursor.valid() && span.contains(cursor.key()) && each(cursor.key(), cursor.value()) {
+            span.advance(&mut cursor)?;
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk_base::DecodeError;
 use ropewalk_engine::{
-    Apply, FollowsCommit, Isolation, KvTransaction, Memory, Model, ModelId, NewRun, NotNewest, Operation,
-    ReadView, Snapshot,
+    Apply, FollowsCommit, Isolation, KeySpan, KvTransaction, Memory, Model, ModelId, NewRun, NotNewest,
+    Operation, ReadView, Snapshot,
 };
 
 use super::*;
@@ -130,7 +130,7 @@ fn of_snapshot(snapshot: &Snapshot, keys: Keyspace) -> Vec<(u8, u8)> {
     let mut found = Vec::new();
     let reading = snapshot.read();
     reading
-        .visit(keys, &[], None, false, |key, value| {
+        .visit(keys, KeySpan::ALL, |key, value| {
             found.push((first(key), first(value)));
             true
         })
@@ -146,7 +146,7 @@ fn of_transaction(transaction: &mut KvTransaction, keys: Keyspace) -> Vec<(u8, u
     transaction.begin_statement();
     let mut found = Vec::new();
     transaction
-        .visit(keys, &[], None, false, |key, value| {
+        .visit(keys, KeySpan::ALL, |key, value| {
             found.push((first(key), first(value)));
             true
         })
@@ -370,7 +370,7 @@ fn flushed_memtables_stay_readable_in_memory() {
             found.push((key.to_vec(), value.to_vec()));
             true
         };
-        from.read().visit(keys, b"", None, false, each).unwrap();
+        from.read().visit(keys, KeySpan::ALL, each).unwrap();
         found
     };
     let before = engine.snapshot();
@@ -424,7 +424,11 @@ fn flushed_memtables_in_memory_are_bounded() {
             count += 1;
             true
         };
-        engine.snapshot().read().visit(keys, b"", None, round % 2 == 0, each).unwrap();
+        engine
+            .snapshot()
+            .read()
+            .visit(keys, KeySpan { backward: round % 2 == 0, ..KeySpan::ALL }, each)
+            .unwrap();
         assert_eq!(count, (round + 1) * 30);
     }
     assert!(most > bound / 2, "{most}");

@@ -8,6 +8,8 @@
 //! the same rows, and is retried with fewer rows. An interrupted build leaves the index declared; building
 //! it again continues from there.
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::object_range;
 use crate::catalog::tables::Tables;
 use crate::error::TablesError;
@@ -111,7 +113,7 @@ impl TablesTx<'_> {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < limit
             };
-            statement.tx().walk(&start, end.as_ref().map(<[u8; 4]>::as_slice), false, each)?;
+            statement.tx().walk(KeySpan::forward(&start, end.as_ref().map(<[u8; 4]>::as_slice)), each)?;
             for (key, value) in &rows {
                 let row = crate::row::Row::new(&schema, key, value);
                 if let Some(entry) = index_entry(&schema, index, &row.values()?, key)? {

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::object_range;
 use crate::ddl::column_ids;
 use crate::error::{TablesError, invalid};
@@ -167,7 +169,7 @@ impl TablesTx<'_> {
         let new = loader.schema().clone();
         loop {
             let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(BATCH);
-            self.walk(&next, end, false, &mut |key, value| {
+            self.walk(KeySpan::forward(&next, end), &mut |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < BATCH
             })?;

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
+use ropewalk_engine::{EachEntry, KeySpan};
 
 use crate::catalog::{Spaces, enum_key, object_range};
 use crate::error::TablesError;
@@ -170,13 +171,7 @@ pub trait TablesRead: sealed::Sealed {
         keys.iter().map(|key| self.fetch(key)).collect()
     }
     #[doc(hidden)]
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), TablesError>;
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError>;
 
     #[doc(hidden)]
     fn walk_catalog(
@@ -293,7 +288,7 @@ pub trait TablesRead: sealed::Sealed {
             };
         }
         let mut outcome = Ok(true);
-        self.walk(&from, to.as_deref(), backward, &mut |key, value| {
+        self.walk(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
             matches!(outcome, Ok(true))
         })?;
@@ -355,7 +350,7 @@ pub trait TablesRead: sealed::Sealed {
         let mut page = 8;
         loop {
             let mut entries = Vec::new();
-            self.walk(&from, to.as_deref(), backward, &mut |key, value| {
+            self.walk(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
                 entries.push((key.to_vec(), value.to_vec()));
                 entries.len() < page
             })?;

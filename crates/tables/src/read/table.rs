@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Keyspace, MANY, ReadView, Snapshot};
+use ropewalk_engine::{EachEntry, KeySpan, Keyspace, MANY, ReadView, Snapshot};
 
 use crate::catalog::tables::{LoadedSchema, Slot, Tables, TablesModel};
 use crate::catalog::{name_key, number, object_key, object_range, table_key};
@@ -284,14 +284,8 @@ impl TablesRead for TablesAt<'_> {
         Ok(found)
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), TablesError> {
-        Ok(self.snapshot.reading().view().visit(self.spaces().rows, start, end, backward, each)?)
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError> {
+        Ok(self.snapshot.reading().view().visit(self.spaces().rows, span, each)?)
     }
 
     fn walk_catalog(
@@ -301,10 +295,14 @@ impl TablesRead for TablesAt<'_> {
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), TablesError> {
         let catalog = self.spaces().catalog;
-        Ok(self.snapshot.reading().view().visit(catalog, start, Some(end), false, |key, value| {
-            each(key, value);
-            true
-        })?)
+        Ok(self.snapshot.reading().view().visit(
+            catalog,
+            KeySpan::forward(start, Some(end)),
+            |key, value| {
+                each(key, value);
+                true
+            },
+        )?)
     }
 }
 
@@ -327,7 +325,7 @@ impl TablesAt<'_> {
         let start = start.unwrap_or(&first);
         let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
         let mut outcome = Ok(true);
-        self.walk(start, end, false, &mut |key, value| {
+        self.walk(KeySpan::forward(start, end), &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
             matches!(outcome, Ok(true))
         })?;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::{object_key, object_range, table_key};
 use crate::error::TablesError;
 use crate::read::TablesRead;
@@ -88,7 +90,7 @@ impl TablesTx<'_> {
         let (start, end) = object_range(schema.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);
         let mut empty = true;
-        self.walk(&start, end, false, &mut |_, _| {
+        self.walk(KeySpan::forward(&start, end), &mut |_, _| {
             empty = false;
             false
         })?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
-use ropewalk_engine::LockMode;
+use ropewalk_engine::{KeySpan, LockMode};
 
 use crate::error::TablesError;
 use crate::read::{TablesRead, index_prefix};
@@ -123,7 +123,7 @@ impl Statement<'_, '_> {
                 false
             }
         };
-        self.tx.walk(&prefix, end.as_deref(), false, each)?;
+        self.tx.walk(KeySpan::forward(&prefix, end.as_deref()), each)?;
         if let Some(error) = failed {
             return Err(TablesError::damaged(damaged())(error));
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ropewalk_base::{Seq, is_rebuild_name};
-use ropewalk_engine::{Isolation, KvTransaction, LockError, LockMode, Operation};
+use ropewalk_engine::{EachEntry, Isolation, KeySpan, KvTransaction, LockError, LockMode, Operation};
 
 use crate::catalog::tables::Tables;
 use crate::catalog::{Spaces, name_key, number, object_range, table_key};
@@ -137,10 +137,14 @@ impl<'a> TablesTx<'a> {
         frontier.is_before(key, || {
             let (start, end) = object_range(rows);
             let (end, mut last) = (end.as_ref().map(<[u8; 4]>::as_slice), Vec::new());
-            snapshot.reading().view().visit(space, &start, end, true, |key, _| {
-                last.extend_from_slice(key);
-                false
-            })?;
+            snapshot.reading().view().visit(
+                space,
+                KeySpan { start: &start, end, backward: true },
+                |key, _| {
+                    last.extend_from_slice(key);
+                    false
+                },
+            )?;
             Ok(last)
         })
     }
@@ -269,14 +273,8 @@ impl TablesRead for TablesTx<'_> {
         Ok(self.kv.get(self.spaces().rows, key)?)
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), TablesError> {
-        Ok(self.kv.visit(self.spaces().rows, start, end, backward, each)?)
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError> {
+        Ok(self.kv.visit(self.spaces().rows, span, each)?)
     }
 
     fn walk_catalog(
@@ -286,7 +284,7 @@ impl TablesRead for TablesTx<'_> {
         each: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), TablesError> {
         let catalog = self.spaces().catalog;
-        Ok(self.kv.visit(catalog, start, Some(end), false, |key, value| {
+        Ok(self.kv.visit(catalog, KeySpan::forward(start, Some(end)), |key, value| {
             each(key, value);
             true
         })?)

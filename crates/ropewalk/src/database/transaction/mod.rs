@@ -15,8 +15,8 @@ use std::task::{Context, Poll};
 use ropewalk_base::Seq;
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    Blocked, CommitError, CommitHandle, Durability, FollowsCommit, InFlightCommit, Isolation, KvMark,
-    KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
+    Blocked, CommitError, CommitHandle, Durability, FollowsCommit, InFlightCommit, Isolation, KeySpan,
+    KvMark, KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
 };
 use ropewalk_series::{SampleBatch, SeriesStore};
 use ropewalk_tables::{TablesState, TablesTx};
@@ -188,7 +188,7 @@ impl Transaction {
         self.kv.begin_statement();
         let mut rows = Vec::new();
         if limit > 0 {
-            self.kv.visit(keyspace.0, start, end, false, |key, value| {
+            self.kv.visit(keyspace.0, KeySpan::forward(start, end), |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < limit
             })?;
