@@ -64,6 +64,11 @@ fn check_roles(roles: &Roles) -> Result<(), AuthError> {
     }
 }
 
+/// The verifiers of a password: the usual one, and the one for old clients.
+fn verifiers(user: &str, password: &str) -> Result<(ScramVerifier, Option<ScramVerifier>), AuthError> {
+    Ok((ScramVerifier::new(password)?, Some(ScramVerifier::for_old_clients(user, password)?)))
+}
+
 fn no_user(name: &str) -> AuthError {
     AuthError::NotFound(format!("there is no user {name:?}"))
 }
@@ -120,8 +125,7 @@ impl Access {
             if tx.get(this.keyspace()?, &key)?.is_some() {
                 return Err(AuthError::AlreadyExists(format!("there is a user {name:?} already")));
             }
-            let scram = ScramVerifier::new(&password)?;
-            let scram_sha1 = Some(ScramVerifier::for_old_clients(&name, &password)?);
+            let (scram, scram_sha1) = verifiers(&name, &password)?;
             let record = UserRecord { scram, scram_sha1, roles, created_micros: this.now_micros() };
             tx.put(this.keyspace()?, &key, &records::encode(&record));
             Ok(())
@@ -137,10 +141,9 @@ impl Access {
         if !caller.is_user(name) {
             caller.check(Right::Admin, None)?;
         }
-        let (user, password) = (name.to_owned(), password.to_owned());
-        self.change_user(name, move |record| {
-            record.scram = ScramVerifier::new(&password)?;
-            record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+        let password = password.to_owned();
+        self.change_user(name, move |name, record| {
+            (record.scram, record.scram_sha1) = verifiers(name, &password)?;
             Ok(())
         })
         .await
@@ -158,14 +161,13 @@ impl Access {
         change: impl FnOnce(&mut Roles) + Send + 'static,
     ) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
-        let (user, password) = (name.to_owned(), password.map(str::to_owned));
-        self.change_user(name, move |record| {
+        let password = password.map(str::to_owned);
+        self.change_user(name, move |name, record| {
             change(&mut record.roles);
             record.roles.retain(|_, rights| !rights.is_empty());
             check_roles(&record.roles)?;
             if let Some(password) = password {
-                record.scram = ScramVerifier::new(&password)?;
-                record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+                (record.scram, record.scram_sha1) = verifiers(name, &password)?;
             }
             Ok(())
         })
@@ -186,7 +188,7 @@ impl Access {
         caller.check(Right::Admin, None)?;
         check_roles(&Roles::from([(store.to_owned(), BTreeSet::from([right]))]))?;
         let store = store.to_owned();
-        self.change_user(name, move |record| {
+        self.change_user(name, move |_, record| {
             record.roles.entry(store).or_default().insert(right);
             Ok(())
         })
@@ -205,11 +207,11 @@ impl Access {
         right: Right,
     ) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
-        let (user, store) = (name.to_owned(), store.to_owned());
-        self.change_user(name, move |record| {
+        let store = store.to_owned();
+        self.change_user(name, move |name, record| {
             let held = record.roles.get_mut(&store).is_some_and(|rights| rights.remove(&right));
             record.roles.retain(|_, rights| !rights.is_empty());
-            let message = || format!("user {user:?} has no right {:?} on {store:?}", right.as_str());
+            let message = || format!("user {name:?} has no right {:?} on {store:?}", right.as_str());
             if held { Ok(()) } else { Err(AuthError::NotFound(message())) }
         })
         .await
@@ -221,14 +223,7 @@ impl Access {
     /// [`AuthError::NotFound`].
     pub async fn drop_user(&self, caller: &Caller, name: &str) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
-        let name = name.to_owned();
-        self.change(move |this, tx| {
-            let key = user_key(&name);
-            tx.get(this.keyspace()?, &key)?.ok_or_else(|| no_user(&name))?;
-            tx.delete(this.keyspace()?, &key);
-            Ok(())
-        })
-        .await
+        self.delete(user_key(name), no_user(name)).await
     }
 
     /// Creates an API token, which is returned here and never again.
@@ -268,11 +263,13 @@ impl Access {
     /// [`AuthError::NotFound`].
     pub async fn drop_token(&self, caller: &Caller, id: &str) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
-        let id = id.to_owned();
+        self.delete(token_key(id), AuthError::NotFound(format!("there is no token {id:?}"))).await
+    }
+
+    /// Deletes a record; the error is `missing` when it does not exist.
+    async fn delete(&self, key: Vec<u8>, missing: AuthError) -> Result<(), AuthError> {
         self.change(move |this, tx| {
-            let key = token_key(&id);
-            let missing = || AuthError::NotFound(format!("there is no token {id:?}"));
-            tx.get(this.keyspace()?, &key)?.ok_or_else(missing)?;
+            tx.get(this.keyspace()?, &key)?.ok_or(missing)?;
             tx.delete(this.keyspace()?, &key);
             Ok(())
         })
@@ -282,14 +279,14 @@ impl Access {
     async fn change_user(
         &self,
         name: &str,
-        change: impl FnOnce(&mut UserRecord) -> Result<(), AuthError> + Send + 'static,
+        change: impl FnOnce(&str, &mut UserRecord) -> Result<(), AuthError> + Send + 'static,
     ) -> Result<(), AuthError> {
         let name = name.to_owned();
         self.change(move |this, tx| {
             let key = user_key(&name);
             let stored = tx.get(this.keyspace()?, &key)?.ok_or_else(|| no_user(&name))?;
             let mut record: UserRecord = records::decode(&key, &stored)?;
-            change(&mut record)?;
+            change(&name, &mut record)?;
             tx.put(this.keyspace()?, &key, &records::encode(&record));
             Ok(())
         })
