@@ -5,6 +5,8 @@ mod backup;
 mod changes;
 mod deciding;
 mod derived_events;
+#[path = "../../../series/tests/it/directories.rs"]
+mod directories;
 mod documents;
 mod fixtures;
 mod four_models;
@@ -14,6 +16,8 @@ mod log_alone;
 mod opening;
 mod projections;
 mod projections_refused;
+#[path = "../../../promql/tests/it/prometheus_scripts.rs"]
+mod prometheus_scripts;
 mod promql;
 mod roles;
 mod running;
