@@ -1,5 +1,6 @@
 //! Threads that others wake and stop.
 
+use std::any::Any;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,4 +48,9 @@ impl Wake for Unpark {
 /// A waker that unparks the calling thread, for a thread that polls a future and parks in between.
 pub fn unparking_waker() -> Waker {
     Waker::from(Arc::new(Unpark(current())))
+}
+
+/// The message of a panic that was caught.
+pub fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied())
 }

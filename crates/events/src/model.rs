@@ -10,6 +10,7 @@
 //! ```
 //! with the store number as u32 big-endian.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -344,7 +345,7 @@ impl Model for EventsModel {
         // Events and postings never change, and readers limit them by position: they carry no version. A
         // deletion does, so that older snapshots still see the store; merging drops events that no snapshot
         // sees.
-        let memory = memory.as_any().downcast_ref::<EventMemory>();
+        let memory = (memory as &dyn Any).downcast_ref::<EventMemory>();
         let memory = memory.expect("the engine flushes the memory that the model made");
         if let Some(oldest) = snapshots.first() {
             self.forget_deleted(*oldest);

@@ -36,6 +36,7 @@ pub use models::documents::{exhaust_documents, run_documents};
 pub use models::mixed::{race, run_mixed};
 pub use models::series::run_series;
 pub use models::tables::run_tables;
+use ropewalk_base::threads::panic_text;
 pub use runs::crash_everywhere::{Exhausted, exhaust};
 
 /// Settings of a run.
@@ -81,13 +82,9 @@ pub fn run(seed: u64, settings: &Settings) -> Run {
 }
 
 /// A panic is a bug like any other.
-fn guarded(world: &mut World, body: impl FnOnce(&mut World) -> Check) -> Check {
+fn guarded<W>(world: &mut W, body: impl FnOnce(&mut W) -> Check) -> Check {
     catch_unwind(AssertUnwindSafe(|| body(world))).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
+        Err(Bug(format!("panic: {}", panic_text(&*panic).unwrap_or("without a message"))))
     })
 }
 

@@ -32,8 +32,6 @@ pub const KEYSPACES: ModelId = ModelId(5);
 pub trait Memory: Any + Send + Sync {
     /// Bytes held, for the memory budget; may be an estimate but must grow with every write.
     fn bytes(&self) -> u64;
-    /// For downcasts to the model's type.
-    fn as_any(&self) -> &dyn Any;
 }
 
 /// The memory of models that only use keyspaces.
@@ -42,10 +40,6 @@ struct NoMemory;
 impl Memory for NoMemory {
     fn bytes(&self) -> u64 {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -88,7 +82,7 @@ pub trait Model: Send + Sync {
         _store: &Store,
         _snapshots: &[Seq],
     ) -> Result<Vec<NewRun>, EngineError> {
-        assert!(memory.as_any().is::<NoMemory>(), "model {} flushes its memory", self.name());
+        assert!((memory as &dyn Any).is::<NoMemory>(), "model {} flushes its memory", self.name());
         Ok(Vec::new())
     }
     /// Checks every invariant of the model's own data; returns one line per violation.

@@ -15,6 +15,7 @@
 //! Invariant: a version that is current after `visible` was read contains every commit up to that `visible`, because a
 //! new generation becomes current before its first commit becomes visible.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
@@ -64,7 +65,7 @@ impl Generation {
 
     /// The memory of the model in `slot`, if it is a `T`.
     pub(crate) fn memory<T: Memory>(&self, slot: usize) -> Option<&T> {
-        self.memories.get(slot)?.as_any().downcast_ref()
+        (&**self.memories.get(slot)? as &dyn Any).downcast_ref()
     }
 
     pub(crate) fn memories(&self) -> &[Box<dyn Memory>] {

@@ -1,6 +1,5 @@
 //! Long-lived snapshots and transactions: which memory and files they hold, and that they keep reading their own commit.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk_base::DecodeError;
@@ -25,10 +24,6 @@ impl Drop for Counted {
 impl Memory for Counted {
     fn bytes(&self) -> u64 {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod changes;
 pub(crate) mod committed;
 pub(crate) mod verify;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -536,7 +537,7 @@ impl Model for SeriesModel {
         store: &Store,
         snapshots: &[Seq],
     ) -> Result<Vec<NewRun>, EngineError> {
-        let memory = memory.as_any().downcast_ref::<SeriesMemory>();
+        let memory = (memory as &dyn Any).downcast_ref::<SeriesMemory>();
         let memory = memory.expect("the engine flushes the memory that the model has made");
         let state = |id| self.by_id(id).expect("a store with samples in memory is in the catalog");
         let duplicates = |id| state(id).duplicate_rules();

@@ -6,7 +6,6 @@
 //! preserve. A [`World`] adds the steps and the model. [`exhaust`] ends a scenario at every operation of its
 //! disk.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -364,13 +363,9 @@ fn cut_at<W: World>(world: &mut W, steps: u64, at: Option<(u64, End)>) -> Check 
     world.compare(&db)
 }
 
-/// A panic is a bug like any other.
+/// Runs a world; a panic is a bug like any other.
 fn guarded<W: World>(mut world: W, body: impl FnOnce(&mut W) -> Check) -> Run {
-    let result = catch_unwind(AssertUnwindSafe(|| body(&mut world))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
-    });
+    let result = crate::guarded(&mut world, body);
     let boots = world.boots();
     boots.counts.faults = boots.vfs.injected();
     let tail = boots.trace.split_off(boots.trace.len().saturating_sub(TRACE_LINES));
