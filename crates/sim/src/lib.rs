@@ -27,6 +27,8 @@ mod runs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ropewalk_base::threads::panic_text;
+
 pub use cluster::run_cluster;
 pub use events::scenario::Counts;
 use events::scenario::{Bug, Check, End, World};
@@ -36,7 +38,6 @@ pub use models::documents::{exhaust_documents, run_documents};
 pub use models::mixed::{race, run_mixed};
 pub use models::series::run_series;
 pub use models::tables::run_tables;
-use ropewalk_base::threads::panic_text;
 pub use runs::crash_everywhere::{Exhausted, exhaust};
 
 /// Settings of a run.
