@@ -260,8 +260,7 @@ fn write_number(engine: &Engine, keys: Keyspace) -> Seq {
 #[test]
 fn earlier_commit_is_readable_until_a_flush_unless_a_snapshot_holds_it() {
     let env = Env::memory();
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (engine, keys) = open_with_keys(&env);
     let commits: Vec<Seq> = (0..4).map(|_| write_number(&engine, keys)).collect();
     let [first, second, third, fourth] = commits[..] else { panic!("{commits:?}") };
     for seq in &commits {
@@ -285,8 +284,7 @@ fn earlier_commit_is_readable_until_a_flush_unless_a_snapshot_holds_it() {
     }
     engine.close().unwrap();
     drop(engine);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (engine, keys) = open_with_keys(&env);
     assert!(value_at(&engine, keys, fourth).is_err());
     assert_eq!(value_at(&engine, keys, fifth).unwrap(), fifth.0);
 }
