@@ -113,7 +113,9 @@ impl TablesTx<'_> {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < limit
             };
-            statement.tx().walk(KeySpan::forward(&start, end.as_ref().map(<[u8; 4]>::as_slice)), each)?;
+            statement
+                .tx()
+                .walk_rows(KeySpan::forward(&start, end.as_ref().map(<[u8; 4]>::as_slice)), each)?;
             for (key, value) in &rows {
                 let row = crate::row::Row::new(&schema, key, value);
                 if let Some(entry) = index_entry(&schema, index, &row.values()?, key)? {

@@ -169,7 +169,7 @@ impl TablesTx<'_> {
         let new = loader.schema().clone();
         loop {
             let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(BATCH);
-            self.walk(KeySpan::forward(&next, end), &mut |key, value| {
+            self.walk_rows(KeySpan::forward(&next, end), &mut |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < BATCH
             })?;

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
-use ropewalk_engine::{EachEntry, KeySpan};
+use ropewalk_engine::{EachEntry, KeySpan, Keyspace};
 
 use crate::catalog::{Spaces, enum_key, object_range};
 use crate::error::TablesError;
@@ -170,8 +170,19 @@ pub trait TablesRead: sealed::Sealed {
     fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
         keys.iter().map(|key| self.fetch(key)).collect()
     }
+    /// Passes the entries of a keyspace to `each` until it returns false.
     #[doc(hidden)]
-    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError>;
+    fn walk(
+        &mut self,
+        keyspace: Keyspace,
+        span: KeySpan<'_>,
+        each: &mut EachEntry<'_>,
+    ) -> Result<(), TablesError>;
+
+    #[doc(hidden)]
+    fn walk_rows(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError> {
+        self.walk(self.spaces().rows, span, each)
+    }
 
     #[doc(hidden)]
     fn walk_catalog(
@@ -179,7 +190,12 @@ pub trait TablesRead: sealed::Sealed {
         start: &[u8],
         end: &[u8],
         each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), TablesError>;
+    ) -> Result<(), TablesError> {
+        self.walk(self.spaces().catalog, KeySpan::forward(start, Some(end)), &mut |key, value| {
+            each(key, value);
+            true
+        })
+    }
 
     /// The enum type called `name`.
     ///
@@ -288,7 +304,7 @@ pub trait TablesRead: sealed::Sealed {
             };
         }
         let mut outcome = Ok(true);
-        self.walk(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
+        self.walk_rows(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
             matches!(outcome, Ok(true))
         })?;
@@ -350,7 +366,7 @@ pub trait TablesRead: sealed::Sealed {
         let mut page = 8;
         loop {
             let mut entries = Vec::new();
-            self.walk(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
+            self.walk_rows(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
                 entries.push((key.to_vec(), value.to_vec()));
                 entries.len() < page
             })?;

@@ -284,25 +284,13 @@ impl TablesRead for TablesAt<'_> {
         Ok(found)
     }
 
-    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError> {
-        Ok(self.snapshot.reading().view().visit(self.spaces().rows, span, each)?)
-    }
-
-    fn walk_catalog(
+    fn walk(
         &mut self,
-        start: &[u8],
-        end: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
+        keyspace: Keyspace,
+        span: KeySpan<'_>,
+        each: &mut EachEntry<'_>,
     ) -> Result<(), TablesError> {
-        let catalog = self.spaces().catalog;
-        Ok(self.snapshot.reading().view().visit(
-            catalog,
-            KeySpan::forward(start, Some(end)),
-            |key, value| {
-                each(key, value);
-                true
-            },
-        )?)
+        Ok(self.snapshot.reading().view().visit(keyspace, span, each)?)
     }
 }
 
@@ -325,7 +313,7 @@ impl TablesAt<'_> {
         let start = start.unwrap_or(&first);
         let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
         let mut outcome = Ok(true);
-        self.walk(KeySpan::forward(start, end), &mut |key, value| {
+        self.walk_rows(KeySpan::forward(start, end), &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
             matches!(outcome, Ok(true))
         })?;

@@ -90,7 +90,7 @@ impl TablesTx<'_> {
         let (start, end) = object_range(schema.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);
         let mut empty = true;
-        self.walk(KeySpan::forward(&start, end), &mut |_, _| {
+        self.walk_rows(KeySpan::forward(&start, end), &mut |_, _| {
             empty = false;
             false
         })?;

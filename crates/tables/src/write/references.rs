@@ -123,7 +123,7 @@ impl Statement<'_, '_> {
                 false
             }
         };
-        self.tx.walk(KeySpan::forward(&prefix, end.as_deref()), each)?;
+        self.tx.walk_rows(KeySpan::forward(&prefix, end.as_deref()), each)?;
         if let Some(error) = failed {
             return Err(TablesError::damaged(damaged())(error));
         }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ropewalk_base::{Seq, is_rebuild_name};
-use ropewalk_engine::{EachEntry, Isolation, KeySpan, KvTransaction, LockError, LockMode, Operation};
+use ropewalk_engine::{
+    EachEntry, Isolation, KeySpan, Keyspace, KvTransaction, LockError, LockMode, Operation,
+};
 
 use crate::catalog::tables::Tables;
 use crate::catalog::{Spaces, name_key, number, object_range, table_key};
@@ -273,20 +275,12 @@ impl TablesRead for TablesTx<'_> {
         Ok(self.kv.get(self.spaces().rows, key)?)
     }
 
-    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<(), TablesError> {
-        Ok(self.kv.visit(self.spaces().rows, span, each)?)
-    }
-
-    fn walk_catalog(
+    fn walk(
         &mut self,
-        start: &[u8],
-        end: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
+        keyspace: Keyspace,
+        span: KeySpan<'_>,
+        each: &mut EachEntry<'_>,
     ) -> Result<(), TablesError> {
-        let catalog = self.spaces().catalog;
-        Ok(self.kv.visit(catalog, KeySpan::forward(start, Some(end)), |key, value| {
-            each(key, value);
-            true
-        })?)
+        Ok(self.kv.visit(keyspace, span, each)?)
     }
 }
