@@ -67,6 +67,13 @@ def environment():
     return python
 
 
+def enter_environment():
+    """Runs this program again in the virtual environment of the tests, which ROPEWALK_CLIENTS_PYTHON then names."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    python = str(environment())
+    os.execve(python, [python, *sys.argv], os.environ | {"ROPEWALK_CLIENTS_PYTHON": python})
+
+
 def pinned(package):
     """The version that requirements.txt has of a package."""
     return re.search(rf"^{re.escape(package)}==(.+)$", (HERE / "requirements.txt").read_text(), re.MULTILINE).group(1)
