@@ -256,47 +256,45 @@ impl Seen {
     }
 }
 
-fn mixed_schemas(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
-    eval.note(&Note::MixedSchemas { name: w.name() }, w.place.first);
-    Ok(None)
-}
-
 fn histogram_total(
     eval: &Eval<'_>,
     w: &Window<'_>,
     finish: impl Fn(Histogram, f64) -> Histogram,
 ) -> Result<Option<Cell>, Error> {
-    let mut seen = Seen::default();
-    let mut points = w.histograms.iter().map(|p| &p.histogram);
-    let Some(first) = points.next() else { return Ok(None) };
-    seen.hint(first.hint);
-    let mut sum = HistogramSum::new(first);
-    for histogram in points {
-        seen.hint(histogram.hint);
-        match sum.add(histogram) {
-            Ok(outcome) => seen.outcome(outcome),
-            Err(Incompatible) => return mixed_schemas(eval, w),
-        }
-    }
-    seen.note(eval, w);
-    Ok(Some(Cell::Histogram(Arc::new(finish(sum.total(), w.histograms.len() as f64)))))
+    let sum = combined(eval, w, HistogramSum::new, HistogramSum::add);
+    Ok(sum.map(|sum| Cell::Histogram(Arc::new(finish(sum.total(), w.histograms.len() as f64)))))
 }
 
 fn histogram_average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+    let mean = combined(eval, w, HistogramMean::new, HistogramMean::add);
+    Ok(mean.map(|mean| Cell::Histogram(Arc::new(mean.result()))))
+}
+
+/// The histograms of the window, combined one by one. Notes what the combination had to reconcile; `None` without
+/// histograms, or with incompatible ones.
+fn combined<T>(
+    eval: &Eval<'_>,
+    w: &Window<'_>,
+    begin: fn(&Histogram) -> T,
+    add: fn(&mut T, &Histogram) -> Result<Outcome, Incompatible>,
+) -> Option<T> {
     let mut seen = Seen::default();
     let mut points = w.histograms.iter().map(|p| &p.histogram);
-    let Some(first) = points.next() else { return Ok(None) };
+    let first = points.next()?;
     seen.hint(first.hint);
-    let mut mean = HistogramMean::new(first);
+    let mut combined = begin(first);
     for histogram in points {
         seen.hint(histogram.hint);
-        match mean.add(histogram) {
+        match add(&mut combined, histogram) {
             Ok(outcome) => seen.outcome(outcome),
-            Err(Incompatible) => return mixed_schemas(eval, w),
+            Err(Incompatible) => {
+                eval.note(&Note::MixedSchemas { name: w.name() }, w.place.first);
+                return None;
+            }
         }
     }
     seen.note(eval, w);
-    Ok(Some(Cell::Histogram(Arc::new(mean.result()))))
+    Some(combined)
 }
 
 /// The mean of histograms: from their sum as long as that is finite, from then on a running mean.
