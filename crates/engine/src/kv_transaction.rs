@@ -14,7 +14,7 @@ use ropewalk_store::Keyspace;
 
 use crate::commit::locks::{Held, LockGrant, LockMode, LockRefusal, LockWait};
 use crate::engine::{Engine, TRANSACTION_BYTES_MAX};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::kv::{Guard, Isolation, KvBatch};
 use crate::model::version::Snapshot;
 use crate::span::KeySpan;
@@ -406,7 +406,7 @@ impl KvTransaction {
     ///
     /// # Errors
     /// Damage.
-    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(own) = self.own(keyspace, key) {
             return Ok(own.clone());
         }
@@ -419,7 +419,7 @@ impl KvTransaction {
     ///
     /// # Errors
     /// Damage.
-    pub fn peek(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn peek(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(own) = self.own(keyspace, key) {
             return Ok(own.clone());
         }
@@ -443,7 +443,7 @@ impl KvTransaction {
         keyspace: Keyspace,
         span: KeySpan<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let KeySpan { start, end, backward } = span;
         if end.is_some_and(|end| end <= start) {
             return Ok(());
@@ -531,7 +531,7 @@ impl KvTransaction {
     /// # Errors
     /// [`EngineError::TooLarge`]: the writes exceed [`TRANSACTION_BYTES_MAX`], or what they overwrote exceeds
     /// `JOURNAL_BYTES_MAX`.
-    pub fn check_size(&self) -> Result<(), EngineError> {
+    pub fn check_size(&self) -> Result<()> {
         let bounds = [(self.write_bytes, TRANSACTION_BYTES_MAX), (self.journal_bytes, JOURNAL_BYTES_MAX)];
         match bounds.into_iter().find(|(bytes, max)| *bytes as u64 > *max) {
             Some((bytes, max)) => Err(EngineError::TooLarge { bytes: bytes as u64, max }),

@@ -23,7 +23,7 @@ use ropewalk_engine::{
 };
 use ropewalk_store::{NewRun, Store};
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::codec::{AppendSection, SequencedEventRef};
 use crate::event::types::Query;
 use crate::index::memory::EventMemory;
@@ -435,7 +435,7 @@ fn flush_postings(
 
 /// Checks positions without gaps, commit numbers and times that never fall, and that every event is found by
 /// each of its terms.
-fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Result<(), EventsError> {
+fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Result<()> {
     const VIOLATIONS_MAX: usize = 100;
     const SAMPLE_ALL_BELOW: u64 = 1_000_000;
     let head = store.head()?;

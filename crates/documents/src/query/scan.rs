@@ -19,7 +19,7 @@ use ropewalk_engine::KeySpan;
 
 use crate::catalog::definition::{Definition, Index};
 use crate::catalog::object_range;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::KeyRange;
 use crate::index::entry::{document_of, entries, id_part, restored};
 use crate::index::order;
@@ -95,10 +95,7 @@ impl Scan {
     }
 
     /// The next matching documents, possibly none; `None` at the end.
-    pub(crate) fn next_page(
-        &mut self,
-        source: &mut dyn Source,
-    ) -> Result<Option<Vec<Found>>, DocumentsError> {
+    pub(crate) fn next_page(&mut self, source: &mut dyn Source) -> Result<Option<Vec<Found>>> {
         let Some(part) = self.plan.parts.get(self.part) else { return Ok(None) };
         let place =
             if self.plan.backward { part.ranges.len().checked_sub(self.range + 1) } else { Some(self.range) };
@@ -149,7 +146,7 @@ impl Scan {
     }
 
     /// The filter for the documents of this part.
-    fn matches(&self, doc: Doc<'_>, now_ms: i64) -> Result<bool, DocumentsError> {
+    fn matches(&self, doc: Doc<'_>, now_ms: i64) -> Result<bool> {
         if !self.is_visible(doc, now_ms) {
             return Ok(false);
         }
@@ -163,7 +160,7 @@ impl Scan {
     }
 
     /// The document of a key that the filter determines: one lookup instead of a cursor and a guarded range.
-    fn point(&mut self, source: &mut dyn Source, key: Vec<u8>) -> Result<Vec<Found>, DocumentsError> {
+    fn point(&mut self, source: &mut dyn Source, key: Vec<u8>) -> Result<Vec<Found>> {
         let Some(stored) = source.fetch(&key)? else { return Ok(Vec::new()) };
         self.keys_examined += 1;
         self.documents_examined += 1;
@@ -175,7 +172,7 @@ impl Scan {
         })
     }
 
-    fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
+    fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page> {
         let (mut found, mut bytes, mut looked, mut looked_bytes) = (Vec::new(), 0, 0_usize, 0);
         let (mut failure, mut last) = (None, None);
         let backward = self.plan.backward;
@@ -215,7 +212,7 @@ impl Scan {
     }
 
     /// The documents of a capped collection in insertion order.
-    fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
+    fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page> {
         let (backward, mut seen) = (self.plan.backward, Vec::new());
         source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, id| {
             seen.push((key.to_vec(), order::document_of(&self.definition, id)));
@@ -252,7 +249,7 @@ impl Scan {
         part: &Part,
         from: &[u8],
         to: &[u8],
-    ) -> Result<Page, DocumentsError> {
+    ) -> Result<Page> {
         let backward = self.plan.backward;
         let mut seen = Vec::new();
         source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, value| {
@@ -309,7 +306,7 @@ impl Scan {
         doc: Doc<'_>,
         document: &[u8],
         key: &[u8],
-    ) -> Result<bool, DocumentsError> {
+    ) -> Result<bool> {
         if !index.is_multikey() {
             return Ok(true);
         }

@@ -6,7 +6,7 @@
 use ropewalk_engine::KeySpan;
 
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::order::{damaged, document_of, number_of, numbered, range};
 use crate::lang::{Doc, DocBuf};
 use crate::model::handle::Collection;
@@ -35,7 +35,7 @@ impl Collection {
     ///
     /// # Errors
     /// The collection is not capped.
-    pub fn tail(&self, caller: Option<Caller>, find: &Find) -> Result<Option<Tail>, DocumentsError> {
+    pub fn tail(&self, caller: Option<Caller>, find: &Find) -> Result<Option<Tail>> {
         let Some(definition) = self.definition()? else { return Ok(None) };
         let order = definition.order.ok_or_else(|| DocumentsError::InvalidOptions {
             what: format!(
@@ -56,7 +56,7 @@ impl Tail {
     /// # Errors
     /// [`DocumentsError::PlaceLost`] when the last document read, or the collection, is gone; as of every
     /// query.
-    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>> {
         let documents = self.collection.documents().clone();
         let snapshot = documents.engine.snapshot();
         let mut source = documents.at(&snapshot).as_caller(self.caller.clone());
@@ -105,12 +105,7 @@ impl Tail {
     }
 
     /// Applies the query's filter and projection; `None` if the document does not match.
-    fn shown(
-        &self,
-        definition: &Definition,
-        stored: &[u8],
-        now_ms: i64,
-    ) -> Result<Option<DocBuf>, DocumentsError> {
+    fn shown(&self, definition: &Definition, stored: &[u8], now_ms: i64) -> Result<Option<DocBuf>> {
         let doc = Doc::trusted(stored);
         let may = definition.check_access(self.caller.as_ref(), Access::List, (Some(doc), None), now_ms);
         // Sort and hint are ignored here.

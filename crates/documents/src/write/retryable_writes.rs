@@ -11,7 +11,7 @@
 use ropewalk_base::keys;
 use ropewalk_engine::KeySpan;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{Doc, DocBuf};
 use crate::model::Documents;
 use crate::transaction::source::Source;
@@ -62,7 +62,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::TransactionTooOld`] when the session has already used a higher number.
-    pub fn answered(&mut self, retry: &RetryKey) -> Result<Option<DocBuf>, DocumentsError> {
+    pub fn answered(&mut self, retry: &RetryKey) -> Result<Option<DocBuf>> {
         if retry.session.is_empty() || retry.session.len() > SESSION_BYTES_MAX {
             let what = format!("the id of a session has between 1 and {SESSION_BYTES_MAX} bytes");
             return Err(DocumentsError::InvalidOptions { what });
@@ -85,7 +85,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// As [`DocumentsTx::answered`].
-    pub fn answer(&mut self, retry: &RetryKey, answer: Doc<'_>) -> Result<(), DocumentsError> {
+    pub fn answer(&mut self, retry: &RetryKey, answer: Doc<'_>) -> Result<()> {
         let sessions = self.spaces().sessions;
         let key = header_key(&retry.session);
         if let Some(stored) = self.kv.get(sessions, &key)? {
@@ -118,7 +118,7 @@ impl Documents {
     ///
     /// # Errors
     /// The engine's.
-    pub fn forget_sessions(&self, unused_since_ms: i64, limit: usize) -> Result<usize, DocumentsError> {
+    pub fn forget_sessions(&self, unused_since_ms: i64, limit: usize) -> Result<usize> {
         self.transact(ropewalk_engine::Durability::Buffered, |tx| {
             let sessions = tx.spaces().sessions;
             let mut old = Vec::new();

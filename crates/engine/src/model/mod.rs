@@ -15,7 +15,7 @@ use std::any::Any;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
-use crate::error::{EngineError, Rejection};
+use crate::error::{Rejection, Result};
 use crate::model::version::{Generation, ReadView};
 
 /// Number of a model in commit records. Part of the format.
@@ -54,12 +54,12 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store refuses.
-    fn open(&self, store: &Store) -> Result<(), EngineError>;
+    fn open(&self, store: &Store) -> Result<()>;
     /// Called once at open, after the runs are readable and before replay: load what lives outside memories.
     ///
     /// # Errors
     /// The stored data is damaged.
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
+    fn load(&self, _read: ReadView<'_>) -> Result<()> {
         Ok(())
     }
     /// A new, empty memory. By default a model writes only to keyspaces, whose memtables belong to the
@@ -76,12 +76,7 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store cannot write.
-    fn flush(
-        &self,
-        memory: &dyn Memory,
-        _store: &Store,
-        _snapshots: &[Seq],
-    ) -> Result<Vec<NewRun>, EngineError> {
+    fn flush(&self, memory: &dyn Memory, _store: &Store, _snapshots: &[Seq]) -> Result<Vec<NewRun>> {
         assert!((memory as &dyn Any).is::<NoMemory>(), "model {} flushes its memory", self.name());
         Ok(Vec::new())
     }
@@ -89,7 +84,7 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The data cannot be read at all.
-    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError>;
+    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>>;
 }
 
 /// Where [`Model::apply`] writes.

@@ -25,7 +25,7 @@ use ropewalk_base::sync::{AtomicU64, Mutex, MutexGuard, Ordering, hint_switch};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_store::{Cursor, Entry, Flush, Keyspace, MANY, Memtable, StoreView, Value};
 
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::model::Memory;
 use crate::span::KeySpan;
 
@@ -276,13 +276,13 @@ impl<'a> ReadView<'a> {
     ///
     /// # Errors
     /// A block is damaged or unreadable.
-    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>, EngineError> {
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>> {
         Ok(self.entry(keyspace, key)?.and_then(|entry| entry.value))
     }
 
     /// The value of `key`, or that it was deleted, and the commit that wrote that.
     #[inline]
-    pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>, EngineError> {
+    pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>> {
         // The path of every point read: it builds no list of memtables.
         let version = self.version;
         for generation in version.unflushed() {
@@ -303,7 +303,7 @@ impl<'a> ReadView<'a> {
         keyspace: Keyspace,
         keys: &[&[u8]],
         mut each: impl FnMut(usize, Option<Value<'a>>),
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let version = self.version;
         let mut next = 0;
         for keys in keys.chunks(MANY) {
@@ -346,7 +346,7 @@ impl<'a> ReadView<'a> {
         keyspace: Keyspace,
         span: KeySpan<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let mut cursor = self.cursor(keyspace);
         span.seek(&mut cursor)?;
         while cursor.valid() && span.contains(cursor.key()) && each(cursor.key(), cursor.value()) {
@@ -359,7 +359,7 @@ impl<'a> ReadView<'a> {
     ///
     /// # Errors
     /// A block is damaged or unreadable.
-    pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>, EngineError> {
+    pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>> {
         let tables = self.version.unflushed().filter_map(|generation| generation.written(keyspace));
         Ok(ropewalk_store::newest_seq(tables, &self.version.all_runs, keyspace, key, since)?)
     }
@@ -374,7 +374,7 @@ impl<'a> ReadView<'a> {
         start: &[u8],
         end: Option<&[u8]>,
         since: Seq,
-    ) -> Result<Option<Seq>, EngineError> {
+    ) -> Result<Option<Seq>> {
         let tables = self.memtables(keyspace);
         Ok(ropewalk_store::changed_in_range(&tables, &self.version.runs, keyspace, start, end, since)?)
     }

@@ -9,7 +9,7 @@ use ropewalk_base::Seq;
 use ropewalk_base::threads::unparking_waker;
 
 use crate::database::Database;
-use crate::error::Error;
+use crate::error::Result;
 
 impl Database {
     /// Blocks until a commit after `seq` is visible, or `stop` is set.
@@ -18,7 +18,7 @@ impl Database {
     ///
     /// # Errors
     /// The engine has stopped.
-    pub fn wait_beyond(&self, seq: Seq, stop: &AtomicBool) -> Result<(), Error> {
+    pub fn wait_beyond(&self, seq: Seq, stop: &AtomicBool) -> Result<()> {
         let seen = wait_until_stopped(self.wait_visible_after(seq), stop);
         Ok(seen.transpose().map(|_| ())?)
     }
@@ -29,7 +29,7 @@ impl Database {
     ///
     /// # Errors
     /// The engine has stopped.
-    pub fn wait_leading(&self, stop: &AtomicBool) -> Result<(), Error> {
+    pub fn wait_leading(&self, stop: &AtomicBool) -> Result<()> {
         wait_until_stopped(self.until_leading(), stop).unwrap_or(Ok(()))
     }
 
@@ -37,7 +37,7 @@ impl Database {
     ///
     /// # Errors
     /// The engine has stopped.
-    pub fn wait_beyond_for(&self, seq: Seq, stop: &AtomicBool, timeout: Duration) -> Result<(), Error> {
+    pub fn wait_beyond_for(&self, seq: Seq, stop: &AtomicBool, timeout: Duration) -> Result<()> {
         let waker = unparking_waker();
         let mut context = Context::from_waker(&waker);
         let mut visible = pin!(self.wait_visible_after(seq));

@@ -11,7 +11,7 @@ use ropewalk_vfs::{Env, FaultyVfs, ManualClock, SeededRandom};
 use crate::database::Database;
 use crate::database::observer::Step;
 use crate::database::options::Options;
-use crate::error::Error;
+use crate::error::Result;
 
 /// Directory of the database on the disk of a machine.
 const DIRECTORY: &str = "/db";
@@ -96,7 +96,7 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Options::open`]: the database is open already, or the power is off.
-    pub fn open(&self) -> Result<Database, Error> {
+    pub fn open(&self) -> Result<Database> {
         self.options().open(DIRECTORY)
     }
 
@@ -126,7 +126,7 @@ impl Machine {
     /// use ropewalk::testing::Machine;
     /// use ropewalk::{AppendOptions, Database, Error, Event, Query};
     ///
-    /// fn next_number(db: &Database) -> Result<u64, Error> {
+    /// fn next_number(db: &Database) -> Result<u64> {
     ///     let invoices = db.events("invoices")?;
     ///     let next = db.run(|tx| {
     ///         let number = tx.decision(&invoices, &count(Query::all()))? + 1;
@@ -136,7 +136,7 @@ impl Machine {
     ///     Ok(next.value)
     /// }
     ///
-    /// # fn main() -> Result<(), Error> {
+    /// # fn main() -> Result<()> {
     /// let machine = Machine::new(1);
     /// let db = machine.open()?;
     /// let rival = db.clone();

@@ -3,7 +3,7 @@
 use crate::database::Database;
 use crate::database::run::RunResult;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Runs two transactions up to their commits, then commits the first before the second.
 ///
@@ -15,7 +15,7 @@ use crate::error::Error;
 /// use ropewalk::testing::race;
 /// use ropewalk::{Database, Error};
 ///
-/// # fn main() -> Result<(), Error> {
+/// # fn main() -> Result<()> {
 /// let db = Database::in_memory()?;
 /// let seats = db.keyspace("seats", KeyspaceOptions::default())?;
 /// let take = |name: &'static str| {

@@ -21,7 +21,7 @@ use ropewalk_engine::{
 use ropewalk_labels::check_labels;
 use ropewalk_store::{NewRun, Store};
 
-use crate::error::{SeriesError, to_engine};
+use crate::error::{Result, SeriesError, to_engine};
 use crate::memory::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::model::changes::Changes;
@@ -194,7 +194,7 @@ impl SeriesModel {
     }
 
     /// Refuses a new store when the numbers are used up.
-    pub(crate) fn check_new(&self, name: &str) -> Result<(), SeriesError> {
+    pub(crate) fn check_new(&self, name: &str) -> Result<()> {
         if self.find(name).is_none() && self.next_id().is_none() {
             return Err(SeriesError::Exhausted { what: "the 2^32 - 1 series stores of this engine" });
         }
