@@ -25,7 +25,7 @@ fn violated_constraint_is_named_and_statement_has_no_effect() {
     let mut t = tx.t();
     t.insert_row(&table, &person(1, "Ann", 130)).unwrap();
     let refused = |row: Result<OwnedRow, TablesError>| row.map(drop).unwrap_err().to_string();
-    let named = |t: &mut TablesTx<'_>, id: i64, name: &str, age: i64| {
+    let named = |t: &mut TablesTx<'_>, id: i64, name: &'static str, age: i64| {
         refused(t.insert_row(&table, &person(id, name, age)))
     };
     let exists = |row: &str, index: &str| {
