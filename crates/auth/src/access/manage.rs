@@ -100,11 +100,6 @@ impl Access {
         Ok(tokens)
     }
 
-    /// The stored verifier of a user's password, for protocols with a separate exchange.
-    pub fn scram_verifier(&self, user: &str) -> Option<ScramVerifier> {
-        Some(self.known().users.get(user)?.record.scram.clone())
-    }
-
     /// Creates a user.
     ///
     /// # Errors

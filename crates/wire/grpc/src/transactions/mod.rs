@@ -20,12 +20,12 @@ use ropewalk_auth::Caller;
 use ropewalk_transactions::{Failure, OpenTransactions, TransactionId};
 use ropewalk_wire::{Bounds, Code, Service, WireError, run_unpinned};
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use crate::events::PROTOCOL;
 use crate::frame::{Frame, put_number};
 use crate::proto::ropewalk::v1 as proto;
-use crate::request;
+use crate::request::{self, Reply};
 use crate::server::transactions::transactions_server;
 use failure::Failed;
 use requests::{Parsed, Parser};
@@ -65,7 +65,7 @@ impl Transactions {
         operation: &'static str,
         request: Request<T>,
         work: impl FnOnce(Call, T) -> F,
-    ) -> Result<Response<R>, Status>
+    ) -> Reply<R>
     where
         F: Future<Output = Result<Response<R>, Failed>>,
     {
@@ -171,32 +171,26 @@ fn blocking_if<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
 
 #[tonic::async_trait]
 impl transactions_server::Transactions for Transactions {
-    async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<Frame>, Status> {
+    async fn commit(&self, request: Request<proto::CommitRequest>) -> Reply<Frame> {
         self.call("transact", request, |call, message| self.run(call, message)).await
     }
 
-    async fn begin(
-        &self,
-        request: Request<proto::BeginRequest>,
-    ) -> Result<Response<proto::BeginResponse>, Status> {
+    async fn begin(&self, request: Request<proto::BeginRequest>) -> Reply<proto::BeginResponse> {
         self.call("begin", request, |call, message| self.open_transaction(call, message)).await
     }
 
-    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Frame>, Status> {
+    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Reply<Frame> {
         self.call("execute", request, |call, message| self.run_in(call, message)).await
     }
 
     async fn commit_open(
         &self,
         request: Request<proto::CommitOpenRequest>,
-    ) -> Result<Response<proto::CommitOpenResponse>, Status> {
+    ) -> Reply<proto::CommitOpenResponse> {
         self.call("commit", request, |call, message| self.commit_transaction(call, message)).await
     }
 
-    async fn rollback(
-        &self,
-        request: Request<proto::RollbackRequest>,
-    ) -> Result<Response<proto::RollbackResponse>, Status> {
+    async fn rollback(&self, request: Request<proto::RollbackRequest>) -> Reply<proto::RollbackResponse> {
         self.call("rollback", request, |call, message| self.roll_back(call, message)).await
     }
 }
