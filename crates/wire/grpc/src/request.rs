@@ -27,7 +27,7 @@ pub(crate) struct Protocol {
 pub(crate) struct Deadline(pub(crate) Instant);
 
 /// The outcome of a call with one response, or with a stream.
-pub(crate) type Reply<T> = Result<Response<T>, Status>;
+pub(crate) type Reply<T, E = Status> = Result<Response<T>, E>;
 
 /// The deadline of `request`. `limit`: its time, if the admission layer has not set one.
 pub(crate) fn deadline<T>(request: &Request<T>, limit: Duration) -> Instant {

@@ -67,7 +67,7 @@ impl Transactions {
         work: impl FnOnce(Call, T) -> F,
     ) -> Reply<R>
     where
-        F: Future<Output = Result<Response<R>, Failed>>,
+        F: Future<Output = Reply<R, Failed>>,
     {
         let timer = self.service.metrics().request(PROTOCOL.name, operation);
         let deadline = request::deadline(&request, self.service.limits().request_time);
@@ -92,7 +92,7 @@ impl Transactions {
         token.parse::<TransactionId>().map_err(|cause| self.failed(cause))
     }
 
-    async fn run(&self, call: Call, message: proto::CommitRequest) -> Result<Response<Frame>, Failed> {
+    async fn run(&self, call: Call, message: proto::CommitRequest) -> Reply<Frame, Failed> {
         let bounds = call.bounds(&self.service);
         let is_large = message.encoded_len() > INLINE_BYTES_MAX;
         let parser = Parser::new(&self.store, &bounds);
@@ -115,7 +115,7 @@ impl Transactions {
         &self,
         call: Call,
         message: proto::BeginRequest,
-    ) -> Result<Response<proto::BeginResponse>, Failed> {
+    ) -> Reply<proto::BeginResponse, Failed> {
         let proto::BeginRequest { isolation, durability, async_interval_millis, at } = message;
         let modes = requests::modes(isolation, durability, async_interval_millis, at)?;
         let begun = self.open.begin(&call.caller, modes).await;
@@ -128,7 +128,7 @@ impl Transactions {
         }))
     }
 
-    async fn run_in(&self, call: Call, message: proto::ExecuteRequest) -> Result<Response<Frame>, Failed> {
+    async fn run_in(&self, call: Call, message: proto::ExecuteRequest) -> Reply<Frame, Failed> {
         let id = self.id(&message.transaction)?;
         let bounds = call.bounds(&self.service);
         let is_large = message.encoded_len() > INLINE_BYTES_MAX;
@@ -145,7 +145,7 @@ impl Transactions {
         &self,
         call: Call,
         message: proto::CommitOpenRequest,
-    ) -> Result<Response<proto::CommitOpenResponse>, Failed> {
+    ) -> Reply<proto::CommitOpenResponse, Failed> {
         let id = self.id(&message.transaction)?;
         let answer = self.open.commit(&call.caller, id).await.map_err(|failure| self.failed(failure))?;
         let appends = answer.results.iter().filter_map(|result| result.as_ref().err());
@@ -157,7 +157,7 @@ impl Transactions {
         &self,
         call: Call,
         message: proto::RollbackRequest,
-    ) -> Result<Response<proto::RollbackResponse>, Failed> {
+    ) -> Reply<proto::RollbackResponse, Failed> {
         let id = self.id(&message.transaction)?;
         self.open.roll_back(&call.caller, id).map_err(|failure| self.failed(failure))?;
         Ok(Response::new(proto::RollbackResponse {}))
