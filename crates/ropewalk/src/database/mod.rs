@@ -236,7 +236,7 @@ impl Database {
     ///     cents: i64,
     /// }
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let orders = db.collection_of::<Order>("orders")?;
     /// orders.insert(&Order { id: "o1".into(), customer: "ann".into(), cents: 250 })?;
@@ -339,7 +339,7 @@ impl Database {
     ///     }
     /// }
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let users = db.events("users")?;
     /// let register = || {
@@ -470,7 +470,7 @@ impl Database {
     /// use ropewalk::{Database, Durability, Error};
     /// use ropewalk::engine::KeyspaceOptions;
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let keys = db.keyspace("k", KeyspaceOptions::default())?;
     /// let first = db.put(keys, b"k", b"1", Durability::Sync)?;

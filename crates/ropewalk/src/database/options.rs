@@ -101,7 +101,7 @@ impl Options {
     /// use ropewalk::transaction::Step;
     /// use ropewalk::{AppendOptions, Error, Event, Options};
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let slowest = Arc::new(Mutex::new(std::time::Duration::ZERO));
     /// let seen = slowest.clone();
     /// let options = Options::new().env(Env::memory()).observer(move |transaction, step| match step {

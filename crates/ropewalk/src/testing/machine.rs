@@ -126,7 +126,7 @@ impl Machine {
     /// use ropewalk::testing::Machine;
     /// use ropewalk::{AppendOptions, Database, Error, Event, Query};
     ///
-    /// fn next_number(db: &Database) -> Result<u64> {
+    /// fn next_number(db: &Database) -> Result<u64, Error> {
     ///     let invoices = db.events("invoices")?;
     ///     let next = db.run(|tx| {
     ///         let number = tx.decision(&invoices, &count(Query::all()))? + 1;
@@ -136,7 +136,7 @@ impl Machine {
     ///     Ok(next.value)
     /// }
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let machine = Machine::new(1);
     /// let db = machine.open()?;
     /// let rival = db.clone();

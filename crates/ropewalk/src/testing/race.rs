@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// use ropewalk::testing::race;
 /// use ropewalk::{Database, Error};
 ///
-/// # fn main() -> Result<()> {
+/// # fn main() -> Result<(), Error> {
 /// let db = Database::in_memory()?;
 /// let seats = db.keyspace("seats", KeyspaceOptions::default())?;
 /// let take = |name: &'static str| {

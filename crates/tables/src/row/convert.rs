@@ -114,7 +114,7 @@ impl<'a> Row<'a> {
     ///
     /// ```
     /// # use ropewalk_tables::{Row, TablesError};
-    /// fn left(row: Row<'_>) -> Result<i64> {
+    /// fn left(row: Row<'_>) -> Result<i64, TablesError> {
     ///     let note = row.get_as::<Option<String>>("note")?;
     ///     Ok(if note.is_some() { 0 } else { row.get_as("quantity")? })
     /// }

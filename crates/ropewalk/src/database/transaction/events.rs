@@ -201,7 +201,7 @@ impl Transaction {
     /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query};
     /// use ropewalk::events::count;
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let seats = db.events("seats")?;
     /// let taken = count(Query::from_types(["Taken"]));

@@ -122,7 +122,7 @@ impl Transaction {
     /// use ropewalk::series::{Labels, Matcher, SampleBatch};
     /// use ropewalk::{Database, Error, Isolation};
     ///
-    /// # fn main() -> Result<()> {
+    /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let store = db.series("limits")?;
     /// let grants = [Matcher::equal("__name__", "grants")];
