@@ -29,3 +29,17 @@ mod transactions;
 mod typed_documents;
 mod typed_events;
 mod typed_rows;
+
+use std::sync::Arc;
+
+use ropewalk::engine::Env;
+use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
+
+/// The environment of a new process on this disk.
+fn env(disk: &FaultyVfs) -> Env {
+    Env {
+        vfs: Arc::new(disk.process()),
+        clock: Arc::new(ManualClock::default()),
+        random: Arc::new(SeededRandom::new(7)),
+    }
+}
