@@ -67,6 +67,13 @@ def environment():
     return python
 
 
+def enter_environment():
+    """Runs this program again in the virtual environment of the tests, which ROPEWALK_CLIENTS_PYTHON then names."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    python = str(environment())
+    os.execve(python, [python, *sys.argv], os.environ | {"ROPEWALK_CLIENTS_PYTHON": python})
+
+
 def pinned(package):
     """The version that requirements.txt has of a package."""
     return re.search(rf"^{re.escape(package)}==(.+)$", (HERE / "requirements.txt").read_text(), re.MULTILINE).group(1)
@@ -180,10 +187,17 @@ def other_driver(name, command, binary, cwd, good, env):
     return foreign(name, binary, "--mongo-listen", cwd, good, lambda server: command, told)
 
 
+def has_npm(name):
+    """Whether there is npm; a step without it is skipped, which is printed."""
+    found = shutil.which("node") and shutil.which("npm")
+    if not found:
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    return bool(found)
+
+
 def npm_place(name, source, place):
     """Copies a package to `place` and installs what it pins; `None`, said loudly, where there is no npm."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    if not has_npm(name):
         return None
     place = PLACE / place
     place.mkdir(exist_ok=True)
@@ -259,8 +273,7 @@ def typescript_place(package):
 def typescript(binary):
     """Our TypeScript client and the example that uses it: compiled by tsc, then their tests."""
     name = "TypeScript client"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    if not has_npm(name):
         return True
     print(f"\n==> {name}", flush=True)
     counts, failed = {"pass": 0, "fail": 0, "skipped": 0}, False
@@ -302,8 +315,7 @@ def console_place():
 def console(binary):
     """The web console: types, ESLint, unit tests, size of the built files; its pages in Chromium, where there is one."""
     name = "web console"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    if not has_npm(name):
         return True
     print(f"\n==> {name}", flush=True)
     place = console_place()

@@ -1,18 +1,12 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Park, RetryLater, Ropewalk, RopewalkError } from "../src/index.js";
 import { shopOf } from "./shop.js";
 import { Proxy, startServer, until } from "./server.js";
-import type { TestServer } from "../testing/index.js";
 
-let server: TestServer;
-let db: Ropewalk;
-before(async () => {
-  server = await startServer();
-  db = new Ropewalk({ url: server.url });
-});
-after(() => server[Symbol.asyncDispose]());
+const server = await startServer();
+const db = new Ropewalk({ url: server.url });
 
 const paid = (order: string) => ({ type: "OrderPaid", data: { order } }) as const;
 

@@ -11,7 +11,7 @@ import { formatCount, formatDuration } from '../base/format'
 import { plural } from '../base/text'
 import { link } from '../route'
 import { useAction } from '../ui/action'
-import { Busy, Card, Code, Confirm, Empty, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { Busy, Card, Code, Confirm, Empty, Pills, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
 import { Tree } from '../ui/tree'
 
 const EVERY_MS = 3_000
@@ -45,13 +45,7 @@ const Parked = ({ store, group, changed }: { store: string; group: string; chang
           <p class="soft">
             Parked <Time at={parked_at} age /> after {tries === 1 ? '1 try' : `${tries} tries`}.
           </p>
-          <p class="row">
-            {event.tags.map((tag) => (
-              <span class="pill" key={tag}>
-                <Text text={tag} max={120} />
-              </span>
-            ))}
-          </p>
+          <Pills texts={event.tags} />
           {event.data !== undefined && <Tree value={event.data} />}
           <div class="row">
             <button disabled={action.busy} onClick={() => settle('replay', [event.position])}>

@@ -33,6 +33,7 @@ import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
+import { Form } from '../ui/form'
 import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, Segments, serverUrl, Tabs, Text, Title } from '../ui/parts'
 import { Grid } from '../ui/grid'
 import { Table } from '../ui/table'
@@ -407,14 +408,11 @@ const Indexes = ({ place }: { place: Place }) => {
       </Card>
       {writable && (
         <Card title="New index" narrow>
-          <form
-            class="row end"
-            onSubmit={(event) => {
-              event.preventDefault()
-              const form = new FormData(event.currentTarget)
-              const fields = form.get('fields')
-              const names = typeof fields === 'string' ? fields.split(/[\s,]+/).filter((name) => name !== '') : []
-              action.run(() => createIndex(place, names, form.has('unique'), form.has('sparse')))
+          <Form
+            layout="row end"
+            submit={(text, fields) => {
+              const names = text('fields').split(/[\s,]+/).filter((name) => name !== '')
+              action.run(() => createIndex(place, names, fields.has('unique'), fields.has('sparse')))
             }}
           >
             <Field label="Fields; a minus sign for descending order" name="fields" placeholder="city, -age" required class="grow" />
@@ -425,7 +423,7 @@ const Indexes = ({ place }: { place: Place }) => {
               <input type="checkbox" name="sparse" /> sparse
             </label>
             <button disabled={action.busy}>{action.busy ? 'Building …' : 'Create'}</button>
-          </form>
+          </Form>
         </Card>
       )}
     </div>

@@ -21,13 +21,10 @@ import { loadSession, may, session } from '../api/session'
 import { formatBytes, formatCount } from '../base/format'
 import { link, segments } from '../route'
 import { useAction } from '../ui/action'
+import { Form, Submit } from '../ui/form'
+import type { Texts } from '../ui/form'
 import { Busy, Card, Code, Confirm, Dialog, Empty, Field, ProblemNotice, SeqLink, Tabs, Text, Time } from '../ui/parts'
 import { Table } from '../ui/table'
-
-const text = (form: FormData, name: string): string => {
-  const value = form.get(name)
-  return typeof value === 'string' ? value : ''
-}
 
 const RoleFields = () => (
   <div class="row end">
@@ -40,10 +37,10 @@ const RoleFields = () => (
   </div>
 )
 
-const formRoles = (form: FormData): Roles =>
+const formRoles = (text: Texts, fields: FormData): Roles =>
   rolesOf(
-    text(form, 'store'),
-    form.getAll('right').filter((right) => typeof right === 'string'),
+    text('store'),
+    fields.getAll('right').filter((right) => typeof right === 'string'),
   )
 
 const RoleList = ({ roles, revoke }: { roles: Roles; revoke?: (store: string, right: 'read' | 'append' | 'admin') => void }) => (
@@ -67,11 +64,9 @@ const RoleList = ({ roles, revoke }: { roles: Roles; revoke?: (store: string, ri
 const Grant = ({ user, done }: { user: User; done: () => void }) => {
   const action = useAction(done)
   return (
-    <form
-      class="stack"
-      onSubmit={(event) => {
-        event.preventDefault()
-        const roles = formRoles(new FormData(event.currentTarget))
+    <Form
+      submit={(text, fields) => {
+        const roles = formRoles(text, fields)
         action.run(async () => {
           for (const [store, rights] of Object.entries(roles)) for (const right of rights) await changeRole(user.name, store, right, true)
         })
@@ -79,35 +74,25 @@ const Grant = ({ user, done }: { user: User; done: () => void }) => {
     >
       <RoleFields />
       <ProblemNotice problem={action.problem} />
-      <div>
-        <button class="primary" disabled={action.busy}>
-          Grant
-        </button>
-      </div>
-    </form>
+      <Submit busy={action.busy}>Grant</Submit>
+    </Form>
   )
 }
 
 const Password = ({ name, done }: { name: string; done: () => void }) => {
   const action = useAction(done)
   return (
-    <form
-      class="stack"
-      onSubmit={(event) => {
-        event.preventDefault()
-        const password = text(new FormData(event.currentTarget), 'password')
+    <Form
+      submit={(text) => {
+        const password = text('password')
         action.run(() => setPassword(name, password))
       }}
     >
       <Field label="New password" name="password" type="password" autoComplete="new-password" required />
       <ProblemNotice problem={action.problem} />
       <p class="soft small">Sessions with the old password end.</p>
-      <div>
-        <button class="primary" disabled={action.busy}>
-          Set the password
-        </button>
-      </div>
-    </form>
+      <Submit busy={action.busy}>Set the password</Submit>
+    </Form>
   )
 }
 
@@ -162,14 +147,11 @@ const Users = () => {
         </Card>
       )}
       <Card title="New user" narrow>
-        <form
+        <Form
           key={turn}
-          class="stack"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const form = new FormData(event.currentTarget)
+          submit={(text, fields) => {
             action.run(async () => {
-              await createUser(text(form, 'name'), text(form, 'password'), formRoles(form))
+              await createUser(text('name'), text('password'), formRoles(text, fields))
               setTurn(turn + 1)
             })
           }}
@@ -179,12 +161,8 @@ const Users = () => {
             <Field label="Password" name="password" type="password" autoComplete="new-password" required />
           </div>
           <RoleFields />
-          <div>
-            <button class="primary" disabled={action.busy}>
-              Create
-            </button>
-          </div>
-        </form>
+          <Submit busy={action.busy}>Create</Submit>
+        </Form>
       </Card>
       {dialog && (
         <Dialog title={dialog.kind === 'grant' ? `Grant a right to ${dialog.user.name}` : `Password of ${dialog.user.name}`} close={() => setDialog(undefined)}>
@@ -231,14 +209,11 @@ const Tokens = () => {
         </Card>
       )}
       <Card title="New token" narrow>
-        <form
-          class="stack"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const form = new FormData(event.currentTarget)
-            const days = Number(text(form, 'days'))
+        <Form
+          submit={(text, fields) => {
+            const days = Number(text('days'))
             action.run(async () => {
-              const token = await createToken(text(form, 'name'), formRoles(form), days > 0 ? Math.round(days * DAY) : undefined)
+              const token = await createToken(text('name'), formRoles(text, fields), days > 0 ? Math.round(days * DAY) : undefined)
               setCreated(token)
               await loadSession().catch(() => undefined)
             })
@@ -249,12 +224,8 @@ const Tokens = () => {
             <Field label="Days until it expires; empty for never" name="days" type="number" min="0" />
           </div>
           <RoleFields />
-          <div>
-            <button class="primary" disabled={action.busy}>
-              Create
-            </button>
-          </div>
-        </form>
+          <Submit busy={action.busy}>Create</Submit>
+        </Form>
       </Card>
     </div>
   )
@@ -268,11 +239,10 @@ const Backups = () => {
     <div class="stack">
       <Card title="Make a backup" narrow>
         <p class="soft">A copy of the whole database at one commit, while it is in use. Sorted files are shared by hard links.</p>
-        <form
-          class="row end"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const name = text(new FormData(event.currentTarget), 'name')
+        <Form
+          layout="row end"
+          submit={(text) => {
+            const name = text('name')
             action.run(async () => {
               const backup = await makeBackup(name)
               setMade((old) => [backup, ...old])
@@ -283,7 +253,7 @@ const Backups = () => {
           <button class="primary" disabled={action.busy}>
             {action.busy ? 'Copying …' : 'Make a backup'}
           </button>
-        </form>
+        </Form>
         <ProblemNotice problem={action.problem ?? listed.problem} />
         {made.map((backup) => (
           <dl class="facts" key={backup.name}>

@@ -10,6 +10,7 @@ import type { Json } from '../base/json'
 import { plural } from '../base/text'
 import { change, link, parameter, parameters } from '../route'
 import { CodeField } from '../ui/code-field'
+import { Form } from '../ui/form'
 import { LazyChart } from '../ui/lazy-chart'
 import { Busy, Card, Empty, Field, ProblemNotice, Segments, serverUrl, Tabs, Text, Time } from '../ui/parts'
 import { Table } from '../ui/table'
@@ -154,15 +155,9 @@ const Query = () => {
           choose={(form) => change({ as: form === 'graph' ? undefined : form })}
         />
         <Segments label="Range" options={RANGES.map((name) => [name, name] as const)} current={parameter('range', '1h')} choose={(name) => change({ range: name, end: undefined, step: undefined })} />
-        <form
-          class="row end"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const form = new FormData(event.currentTarget)
-            const text = (name: string) => {
-              const value = form.get(name)
-              return typeof value === 'string' ? value : ''
-            }
+        <Form
+          layout="row end"
+          submit={(text) => {
             const end = new Date(text('end'))
             change({ range: text('range'), end: Number.isNaN(end.getTime()) ? undefined : end.toISOString(), step: text('step') })
           }}
@@ -171,7 +166,7 @@ const Query = () => {
           <Field label="Step" name="step" class="short" key={`s${parameter('step')}`} placeholder={`${span.step}s`} defaultValue={parameter('step')} />
           <Field label="Until" name="end" type="datetime-local" step="1" key={`e${parameter('end')}`} defaultValue={span.end === undefined ? '' : formatLocal(new Date(span.end * 1000)).slice(0, 19).replace(' ', 'T')} />
           <button>Set</button>
-        </form>
+        </Form>
       </div>
       {shown.map((query, index) => (
         <Card key={index}>

@@ -2,7 +2,7 @@
 
 use ropewalk_base::hash64;
 use ropewalk_base::sync::Mutex;
-use ropewalk_log::shared::{EntryIndex, SharedError};
+use ropewalk_log::shared::{EntryIndex, SharedError, SharedResult};
 
 /// Number and hash of the newest entry that was confirmed to this process or read by it.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Known {
     }
 
     /// Fails if the log ends before the known entry.
-    pub(crate) fn check_end(&self, newest: EntryIndex) -> Result<(), SharedError> {
+    pub(crate) fn check_end(&self, newest: EntryIndex) -> SharedResult<()> {
         match self.get() {
             Some(known) if newest < known.index => Err(SharedError::Lost {
                 what: format!(
@@ -45,7 +45,7 @@ impl Known {
 
 impl KnownEntry {
     /// Fails if the log has no such entry at this place, or another one.
-    pub(crate) fn check(self, bytes: Option<&[u8]>) -> Result<(), SharedError> {
+    pub(crate) fn check(self, bytes: Option<&[u8]>) -> SharedResult<()> {
         let index = self.index;
         match bytes {
             Some(bytes) if hash64(bytes) == self.hash => Ok(()),

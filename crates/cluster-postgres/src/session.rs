@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ropewalk_base::sync::{AtomicU64, Mutex, Ordering};
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{EntryIndex, SharedError};
+use ropewalk_log::shared::{EntryIndex, SharedError, SharedResult};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::Severity;
@@ -87,14 +87,14 @@ pub(crate) fn stored(index: EntryIndex) -> i64 {
 }
 
 /// The number of an entry in a row.
-pub(crate) fn index(row: &Row, column: usize) -> Result<EntryIndex, SharedError> {
+pub(crate) fn index(row: &Row, column: usize) -> SharedResult<EntryIndex> {
     let value: i64 = get(row, column)?;
     let index = u64::try_from(value);
     index.map(EntryIndex).map_err(|_| SharedError::Lost { what: format!("its number {value} is negative") })
 }
 
 /// A value of a row.
-pub(crate) fn get<'a, T>(row: &'a Row, column: usize) -> Result<T, SharedError>
+pub(crate) fn get<'a, T>(row: &'a Row, column: usize) -> SharedResult<T>
 where
     T: tokio_postgres::types::FromSql<'a>,
 {
@@ -171,7 +171,7 @@ impl Session {
     }
 
     /// Subscribes to the notifications of a channel.
-    pub(crate) async fn listen(&self, channel: &str) -> Result<(), SharedError> {
+    pub(crate) async fn listen(&self, channel: &str) -> SharedResult<()> {
         self.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(|error| shared_error(&error))
     }
 
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Fails if the server sent a warning since it had sent `before`.
-    pub(crate) fn check_warnings(&self, before: u64) -> Result<(), SharedError> {
+    pub(crate) fn check_warnings(&self, before: u64) -> SharedResult<()> {
         if self.warnings() == before {
             return Ok(());
         }

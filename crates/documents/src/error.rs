@@ -5,6 +5,9 @@ use ropewalk_engine::{EngineError, StoreError};
 
 use crate::lang::{Code, DocBuf, LangError};
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = DocumentsError> = core::result::Result<T, E>;
+
 /// An error of an operation on documents.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -45,9 +45,7 @@ use crate::net::listen::{Listener, LocalSocket};
 use crate::net::ports::Ports;
 use crate::net::tls::{Certificates, TlsError};
 use crate::process::notify::ServiceManager;
-use crate::workers::mongo::MongoPort;
-use crate::workers::postgres::PostgresPort;
-use crate::workers::{Lanes, STACK_BYTES, Threads};
+use crate::workers::{LanePort, Lanes, STACK_BYTES, Threads};
 
 /// Pause between two applications of the rules of series stores.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
@@ -689,33 +687,37 @@ impl<'p> Running<'p> {
     }
 
     fn listen_mongo(&mut self, address: SocketAddr, settings: &MongoDb) -> Result<(), ServeError> {
-        let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
-        let listener = self.ports.listen("mongo", address).map_err(failed)?;
-        let config = self.certificates.as_ref().map(|c| c.server_config(&[])).transpose()?;
         let settings = MongoSettings {
             announce: settings.announce.clone(),
             test_commands: settings.test_commands,
             command_time: settings.command_time.0,
         };
-        let mongo = Mongo::new(self.service.clone(), settings);
-        let open = self.service.metrics().connections_of("mongo");
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
-        self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting
-            .spawn(MongoPort { listener, tls, mongo, room, places, lanes: self.lanes.clone() }.serve());
+        let port = self.lane_port("mongo", &[], address, Mongo::new(self.service.clone(), settings))?;
+        self.accepting.spawn(port.serve());
         Ok(())
     }
 
     fn listen_postgres(&mut self, address: SocketAddr, postgres: Postgres) -> Result<(), ServeError> {
-        let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
-        let listener = self.ports.listen("postgres", address).map_err(failed)?;
-        let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
-        let open = self.service.metrics().connections_of("postgres");
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
-        self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting
-            .spawn(PostgresPort { listener, tls, postgres, room, places, lanes: self.lanes.clone() }.serve());
+        let port = self.lane_port("postgres", &["postgresql"], address, postgres)?;
+        self.accepting.spawn(port.serve());
         Ok(())
+    }
+
+    /// Opens the TCP port of a protocol that lanes serve.
+    fn lane_port<P>(
+        &mut self,
+        name: &'static str,
+        alpn: &[&str],
+        address: SocketAddr,
+        protocol: P,
+    ) -> Result<LanePort<P>, ServeError> {
+        let failed = |source| ServeError::Io { what: format!("listen on {address} for {name}"), source };
+        let listener = self.ports.listen(name, address).map_err(failed)?;
+        let config = self.certificates.as_ref().map(|c| c.server_config(alpn)).transpose()?;
+        let (tls, room, lanes) = (config.map(TlsAcceptor::from), self.room.clone(), self.lanes.clone());
+        let places = room.places(self.service.metrics().connections_of(name));
+        self.reached(name, &listener, tls.is_some()).map_err(failed)?;
+        Ok(LanePort { listener, tls, protocol, room, places, lanes })
     }
 
     /// Records an address at which the server can be reached.

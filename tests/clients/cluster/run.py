@@ -40,11 +40,9 @@ def main():
             print("SKIPPED: there is no nats-server; set ROPEWALK_NATS_SERVER to its path")
             return
         sys.path.insert(0, str(HERE.parent))
-        from run import PLACE, environment
+        from run import enter_environment
 
-        PLACE.mkdir(parents=True, exist_ok=True)
-        python = str(environment())
-        os.execve(python, [python, *sys.argv], os.environ | {"ROPEWALK_CLIENTS_PYTHON": python})
+        enter_environment()
     print(f"seed {args.seed}", flush=True)
     report = trouble.run(args.binary, args.rounds, args.seconds, args.writers, args.seed)
     print(report)

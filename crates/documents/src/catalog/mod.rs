@@ -18,7 +18,7 @@ pub(crate) mod definition;
 use ropewalk_base::is_rebuild_name;
 use ropewalk_engine::Keyspace;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 
 /// Longest name of a database, bytes.
 pub const DATABASE_NAME_BYTES_MAX: usize = 63;
@@ -92,12 +92,12 @@ pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_le_bytes)
 }
 
-fn refuse(kind: &'static str, name: &str, what: &'static str) -> Result<(), DocumentsError> {
+fn refuse(kind: &'static str, name: &str, what: &'static str) -> Result<()> {
     Err(DocumentsError::InvalidName { kind, name: name.to_owned(), what })
 }
 
 /// Rejects the name of a new collection that is reserved.
-pub(crate) fn check_unreserved(name: &str) -> Result<(), DocumentsError> {
+pub(crate) fn check_unreserved(name: &str) -> Result<()> {
     if is_rebuild_name(name) {
         let what = "names that end in __g and a number are reserved for rebuilds of projections";
         return refuse("collection", name, what);
@@ -106,7 +106,7 @@ pub(crate) fn check_unreserved(name: &str) -> Result<(), DocumentsError> {
 }
 
 /// Checks the name of a database.
-pub(crate) fn check_database(name: &str) -> Result<(), DocumentsError> {
+pub(crate) fn check_database(name: &str) -> Result<()> {
     let kind = "database";
     match name {
         "" => refuse(kind, name, "it is empty"),
@@ -119,7 +119,7 @@ pub(crate) fn check_database(name: &str) -> Result<(), DocumentsError> {
 }
 
 /// Checks the name of a collection. Slashes are for collections below documents: `users/1/posts`.
-pub(crate) fn check_collection(name: &str) -> Result<(), DocumentsError> {
+pub(crate) fn check_collection(name: &str) -> Result<()> {
     let kind = "collection";
     match name {
         "" => refuse(kind, name, "it is empty"),

@@ -1,5 +1,8 @@
 use std::fmt;
 
+/// The result of most functions of this language.
+pub(crate) type LangResult<T, E = LangError> = core::result::Result<T, E>;
+
 /// An error of the document language, with MongoDB's code and name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

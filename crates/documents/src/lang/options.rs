@@ -1,4 +1,4 @@
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::regex::Patterns;
 use crate::lang::value::{DocBuf, Value};
 
@@ -20,7 +20,7 @@ impl Options {
     ///
     /// # Errors
     /// `CommandNotSupported`
-    pub fn refuse_collation(collation: Option<Value<'_>>) -> Result<(), LangError> {
+    pub fn refuse_collation(collation: Option<Value<'_>>) -> LangResult<()> {
         match collation {
             None => Ok(()),
             Some(Value::Document(doc)) if doc.is_empty() => Ok(()),

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use ropewalk_engine::Snapshot;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{Code, DocBuf, Filter, LangError, Pipeline, Source, Stream};
 use crate::model::Documents;
 use crate::model::handle::Collection;
@@ -28,7 +28,7 @@ struct AtSnapshot {
 impl Source for AtSnapshot {
     type Error = DocumentsError;
 
-    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let collection = self.documents.collection(&self.database, collection)?;
         Ok(Box::new(collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone()))?))
     }
@@ -47,7 +47,7 @@ impl Inside<'_, '_> {
         &self,
         collection: &Collection,
         filter: Filter,
-    ) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    ) -> Result<Stream<'_, DocumentsError>> {
         let mut rows = Rows::shown(&mut **self.tx.borrow_mut(), collection, Find::matching(filter))?;
         Ok(Box::new(std::iter::from_fn(move || match rows.next(&mut **self.tx.borrow_mut()) {
             Ok(found) => found.map(|(_, stored)| Ok(DocBuf::trusted(stored))),
@@ -59,18 +59,18 @@ impl Inside<'_, '_> {
 impl Source for Inside<'_, '_> {
     type Error = DocumentsError;
 
-    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let collection = self.tx.borrow().collection(&self.database, collection)?;
         self.stream(&collection, filter.clone())
     }
 
-    fn look(&self) -> Result<(), DocumentsError> {
+    fn look(&self) -> Result<()> {
         self.look.map_or(Ok(()), |look| look())
     }
 }
 
 /// Collects the results, within the memory limit.
-pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>, DocumentsError> {
+pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>> {
     let (mut documents, mut bytes) = (Vec::new(), 0);
     for document in stream {
         let document = document?.compact();
@@ -100,8 +100,8 @@ impl Collection {
         &self,
         snapshot: Snapshot,
         pipeline: &Pipeline,
-        each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
-    ) -> Result<(), DocumentsError> {
+        each: &mut dyn FnMut(DocBuf) -> Result<bool>,
+    ) -> Result<()> {
         if let Some(output) = pipeline.output() {
             let what = format!("writing to {:?} requires a transaction, not a snapshot", output.collection);
             return Err(DocumentsError::InvalidOptions { what });
@@ -128,7 +128,7 @@ pub(crate) struct Nothing;
 impl Source for Nothing {
     type Error = DocumentsError;
 
-    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let what = "this pipeline cannot read other collections".to_owned();
         Err(DocumentsError::InvalidOptions { what })
     }

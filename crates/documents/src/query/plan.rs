@@ -17,7 +17,7 @@ use ropewalk_engine::{Cursor, ReadView};
 
 use crate::catalog::Spaces;
 use crate::catalog::definition::{Definition, ID_INDEX, Index, pattern};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::KeyRange;
 use crate::index::order;
 use crate::index::wildcard;
@@ -322,7 +322,7 @@ fn usable(index: &Index) -> bool {
     index.ready && !index.def.hidden
 }
 
-fn hinted<'d>(definition: &'d Definition, hint: &Hint) -> Result<Option<&'d Arc<Index>>, DocumentsError> {
+fn hinted<'d>(definition: &'d Definition, hint: &Hint) -> Result<Option<&'d Arc<Index>>> {
     let same = |fields: &[IndexField], wanted: &[(String, bool)]| {
         fields.len() == wanted.len()
             && fields
@@ -366,7 +366,7 @@ pub(crate) fn plan(
     spaces: Spaces,
     read: ReadView<'_>,
     wish: &Wish<'_>,
-) -> Result<Plan, DocumentsError> {
+) -> Result<Plan> {
     let order = |part: &Part| match wish.sort {
         Some(sort) => part.order(sort),
         None => Some(false),
@@ -459,7 +459,7 @@ fn union(
     spaces: Spaces,
     read: ReadView<'_>,
     wish: &Wish<'_>,
-) -> Result<Option<Plan>, DocumentsError> {
+) -> Result<Option<Plan>> {
     let Some(branches) = wish.filter.branches().filter(|branches| branches.len() <= BRANCHES_MAX) else {
         return Ok(None);
     };
@@ -493,7 +493,7 @@ fn union(
 }
 
 /// Counts entries of the candidates until one has no more.
-fn race(spaces: Spaces, read: ReadView<'_>, candidates: &mut [Part]) -> Result<(), DocumentsError> {
+fn race(spaces: Spaces, read: ReadView<'_>, candidates: &mut [Part]) -> Result<()> {
     if candidates.len() < 2 {
         return Ok(());
     }
@@ -530,7 +530,7 @@ impl<'a> Runner<'a> {
         Self { cursor, ranges: part.ranges.clone(), at: 0, placed: false, counted: 0, ended: false }
     }
 
-    fn run(&mut self, goal: usize) -> Result<(), DocumentsError> {
+    fn run(&mut self, goal: usize) -> Result<()> {
         while self.counted < goal && !self.ended {
             let Some((start, end)) = self.ranges.get(self.at) else {
                 self.ended = true;

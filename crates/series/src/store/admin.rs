@@ -10,7 +10,7 @@ use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use ropewalk_labels::{METRIC_NAME, Matcher};
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::select::SeriesAt;
 use crate::sample::types::SeriesOptions;
@@ -91,7 +91,7 @@ impl Operation for DeleteOperation {
 }
 
 impl SeriesStore {
-    fn run(&self, operations: Vec<Box<dyn Operation>>) -> Result<Seq, SeriesError> {
+    fn run(&self, operations: Vec<Box<dyn Operation>>) -> Result<Seq> {
         Ok(self.engine.commit(operations, Durability::Sync)?.seq)
     }
 
@@ -101,7 +101,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// The engine's; [`SeriesError::Exhausted`] after 1000 changes of the treatment of duplicates.
-    pub fn configure(&self, options: SeriesOptions) -> Result<Seq, SeriesError> {
+    pub fn configure(&self, options: SeriesOptions) -> Result<Seq> {
         let (model, store) = (self.model.clone(), self.name().to_owned());
         self.run(vec![Box::new(SettingsOperation { model, store, options: Some(options), floor: None })])
     }
@@ -115,7 +115,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// The engine's.
-    pub fn delete(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<u64, SeriesError> {
+    pub fn delete(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<u64> {
         let snapshot = self.engine.snapshot();
         let (Some(state), ids) = self.at(&snapshot).found(matchers) else { return Ok(0) };
         if ids.is_empty() || from_ms > to_ms {
@@ -132,7 +132,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// The engine's.
-    pub fn drop_before(&self, before_ms: i64) -> Result<i64, SeriesError> {
+    pub fn drop_before(&self, before_ms: i64) -> Result<i64> {
         let floor = base_of(partition_of(before_ms));
         let Some(state) = self.model.find(self.name()) else { return Ok(floor) };
         if floor <= state.retention_floor_ms() || floor > before_ms {
@@ -162,7 +162,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// Damage; the engine's.
-    pub fn drop_to_bytes(&self, bytes_max: u64) -> Result<i64, SeriesError> {
+    pub fn drop_to_bytes(&self, bytes_max: u64) -> Result<i64> {
         let Some(state) = self.model.find(self.name()) else { return Ok(i64::MIN) };
         let days = {
             let snapshot = self.engine.snapshot();
@@ -188,7 +188,7 @@ impl SeriesStore {
 }
 
 /// The series of a store that have exemplars before `floor`. Cost: a search for each series with exemplars.
-fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<RoaringBitmap, SeriesError> {
+fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<RoaringBitmap> {
     let mut found = RoaringBitmap::new();
     cursor.seek(&exemplar_key(store, 0, i64::MIN))?;
     while cursor.valid() {
@@ -208,7 +208,7 @@ fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<R
 }
 
 /// The partitions of a store and the bytes of the chunks in each, ascending.
-fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u64)>, SeriesError> {
+fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u64)>> {
     let mut days: Vec<(i64, u64)> = Vec::new();
     cursor.seek(&store.to_be_bytes())?;
     while cursor.valid() {

@@ -26,6 +26,9 @@ pub(crate) struct Protocol {
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
 
+/// The outcome of a call with one response, or with a stream.
+pub(crate) type Reply<T, E = Status> = Result<Response<T>, E>;
+
 /// The deadline of `request`. `limit`: its time, if the admission layer has not set one.
 pub(crate) fn deadline<T>(request: &Request<T>, limit: Duration) -> Instant {
     request.extensions().get::<Deadline>().map_or_else(|| Instant::now() + limit, |deadline| deadline.0)
@@ -128,7 +131,7 @@ pub(crate) async fn unary<R>(
     protocol: Protocol,
     operation: &'static str,
     work: impl Future<Output = Result<R, WireError>>,
-) -> Result<Response<R>, Status> {
+) -> Reply<R> {
     let timer = service.metrics().request(protocol.name, operation);
     let limit = service.limits().request_time;
     let result = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {

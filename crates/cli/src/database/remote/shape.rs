@@ -82,15 +82,6 @@ impl<'a> GroupBody<'a> {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct GroupAnswer {
-    pub(super) name: String,
-    pub(super) cursor: u64,
-    pub(super) waiting: u64,
-    pub(super) pending: u64,
-    pub(super) parked: u64,
-}
-
 /// A page of a list that is sorted by name.
 #[derive(Deserialize)]
 pub(super) struct ListAnswer<T> {
@@ -285,12 +276,6 @@ pub(super) struct Head {
 #[derive(Deserialize)]
 pub(super) struct TrackingAnswer {
     pub(super) position: Option<u64>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct StoreShape {
-    pub(super) name: String,
-    pub(super) events: u64,
 }
 
 /// A commit of the change feed.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::lang::budget::byte_steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::functions::{Merged, quotient, standard_deviation, sum_of};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::value::key::key_of;
@@ -72,7 +72,7 @@ pub(crate) enum State {
 }
 
 impl Accumulator {
-    pub(crate) fn parse(spec: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Value<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         let pair = spec.as_document().filter(|doc| doc.iter().count() == 1).and_then(Doc::first);
         let Some((name, operand)) = pair else {
             refuse!(40234, "The field of a group must be an accumulator object, found: {spec}");
@@ -142,7 +142,7 @@ impl Accumulator {
     }
 
     /// Adds one document; returns the change in bytes held.
-    pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> Result<isize, LangError> {
+    pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> LangResult<isize> {
         let input = self.input.evaluate_root(doc)?;
         byte_steps(input.size())?;
         let value = input.get();
@@ -291,7 +291,7 @@ fn keep(
     more - dropped.map_or(0, |((key, _), value)| size(&key, &value))
 }
 
-fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> Result<Doc<'v>, LangError> {
+fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> LangResult<Doc<'v>> {
     let Value::Document(doc) = operand else {
         refuse!(5787900, "specification must be an object; found {name}: {operand}");
     };
@@ -301,7 +301,7 @@ fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> Result<Doc<'
     }
 }
 
-fn count_of(name: &str, doc: Doc<'_>, scope: &Scope<'_>) -> Result<usize, LangError> {
+fn count_of(name: &str, doc: Doc<'_>, scope: &Scope<'_>) -> LangResult<usize> {
     let expression = doc.get("n").map(|value| Expression::parse(value, scope)).transpose()?;
     let value = match &expression {
         Some(expression) => expression.evaluate_root(Doc::empty())?,

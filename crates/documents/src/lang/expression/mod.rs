@@ -19,7 +19,7 @@ use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 use crate::lang::budget::{self, Held, byte_steps, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::expression::functions::{Arguments, Function};
 use crate::lang::options::Options;
 use crate::lang::value::path;
@@ -104,7 +104,7 @@ impl<'o> Scope<'o> {
     }
 
     /// The scope inside of an operator that binds variables.
-    fn with<'s>(&self, names: &'s Names<'s>) -> Result<Scope<'s>, LangError>
+    fn with<'s>(&self, names: &'s Names<'s>) -> LangResult<Scope<'s>>
     where
         'o: 's,
     {
@@ -134,7 +134,7 @@ impl<'o> Scope<'o> {
         None
     }
 
-    fn deeper(&self) -> Result<Self, LangError> {
+    fn deeper(&self) -> LangResult<Self> {
         if self.depth >= NESTING_MAX {
             refuse!(Overflow, "an expression is nested deeper than {NESTING_MAX} levels");
         }
@@ -142,12 +142,12 @@ impl<'o> Scope<'o> {
     }
 
     /// Counts a node that owns so many bytes; its list may have room for twice as many.
-    fn node(&self, bytes: usize) -> Result<(), LangError> {
+    fn node(&self, bytes: usize) -> LangResult<()> {
         byte_steps(bytes)?;
         self.held.map_or(Ok(()), |held| held.take(2 * size_of::<Node>() + bytes))
     }
 
-    fn constant(&self, value: Value<'_>) -> Result<Node, LangError> {
+    fn constant(&self, value: Value<'_>) -> LangResult<Node> {
         self.node(value.payload_bytes())?;
         Ok(Node::Constant(value.into()))
     }
@@ -172,7 +172,7 @@ struct Run {
 }
 
 impl Run {
-    fn burn(&self, count: u64) -> Result<(), LangError> {
+    fn burn(&self, count: u64) -> LangResult<()> {
         steps(usize::try_from(count).unwrap_or(usize::MAX))?;
         match self.fuel.get().checked_sub(count) {
             Some(left) => {
@@ -209,7 +209,7 @@ struct Kept<'r> {
 }
 
 impl Kept<'_> {
-    fn set(&mut self, bytes: usize) -> Result<(), LangError> {
+    fn set(&mut self, bytes: usize) -> LangResult<()> {
         self.bytes = bytes;
         if bytes > self.taken + UNCOUNTED_BYTES {
             self.run.held().take(bytes - self.taken)?;
@@ -218,7 +218,7 @@ impl Kept<'_> {
         Ok(())
     }
 
-    fn add(&mut self, bytes: usize) -> Result<(), LangError> {
+    fn add(&mut self, bytes: usize) -> LangResult<()> {
         self.set(self.bytes + bytes)
     }
 }
@@ -233,7 +233,7 @@ impl Drop for Kept<'_> {
 
 impl Expression {
     /// Parses an operand: a path, a constant, an operator, or a document or array of operands.
-    pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         let held = budget::held("an expression");
         let node = parse(value, &Scope { held: Some(&held), ..*scope })?;
         Ok(Self(Arc::new(Parsed { node, _held: held })))
@@ -244,7 +244,7 @@ impl Expression {
         Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
     }
 
-    pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> Result<Val<'e>, LangError> {
+    pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> LangResult<Val<'e>> {
         let run = Run { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() };
         self.0.node.evaluate(Env { root, bound: None }, &run)
     }
@@ -260,7 +260,7 @@ fn is_plain(value: Value<'_>, depth: usize) -> bool {
     }
 }
 
-fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse(value: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     match value {
         Value::String(text) if text.starts_with('$') => parse_path(text, scope),
         Value::Document(doc) => match doc.first() {
@@ -286,7 +286,7 @@ fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     }
 }
 
-fn parse_path(text: &str, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_path(text: &str, scope: &Scope<'_>) -> LangResult<Node> {
     scope.node(text.len())?;
     let Some(variable) = text.strip_prefix("$$") else {
         let path = text.strip_prefix('$').unwrap_or_default();
@@ -330,7 +330,7 @@ fn parse_path(text: &str, scope: &Scope<'_>) -> Result<Node, LangError> {
     }
 }
 
-fn check_path(path: &str) -> Result<(), LangError> {
+fn check_path(path: &str) -> LangResult<()> {
     for name in path.split('.') {
         if name.is_empty() {
             refuse!(15998, "FieldPath field names may not be empty strings: {path:?}");
@@ -348,7 +348,7 @@ fn check_path(path: &str) -> Result<(), LangError> {
     Ok(())
 }
 
-fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     let mut fields = Vec::new();
     for (name, value) in doc {
         if name.starts_with('$') {
@@ -364,9 +364,9 @@ fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     Ok(Node::Object(fields))
 }
 
-fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     scope.node(0)?;
-    let all = || -> Result<Vec<Node>, LangError> {
+    let all = || -> LangResult<Vec<Node>> {
         match operand {
             Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
             value => Ok(vec![parse(value, scope)?]),
@@ -486,7 +486,7 @@ fn named<'v>(
     operand: Value<'v>,
     names: &[&str],
     required: usize,
-) -> Result<Vec<Option<Value<'v>>>, LangError> {
+) -> LangResult<Vec<Option<Value<'v>>>> {
     let Value::Document(doc) = operand else {
         refuse!(
             FailedToParse,
@@ -509,15 +509,15 @@ fn part<'v>(parts: &[Option<Value<'v>>], at: usize) -> Option<Value<'v>> {
     parts.get(at).copied().flatten()
 }
 
-fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope<'_>) -> LangResult<Node> {
     part(parts, at).map_or(Ok(Node::Nothing), |value| parse(value, scope))
 }
 
-fn three(parts: &[Option<Value<'_>>], scope: &Scope<'_>) -> Result<[Node; 3], LangError> {
+fn three(parts: &[Option<Value<'_>>], scope: &Scope<'_>) -> LangResult<[Node; 3]> {
     Ok([parse_part(parts, 0, scope)?, parse_part(parts, 1, scope)?, parse_part(parts, 2, scope)?])
 }
 
-fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> Result<&'v str, LangError> {
+fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> LangResult<&'v str> {
     let name = match name {
         None => return Ok(default),
         Some(Value::String(name)) => name,
@@ -537,7 +537,7 @@ fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> Result<&'v str, La
     Ok(name)
 }
 
-fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     let parts = named("$switch", operand, &["branches", "default"], 0)?;
     let branches = match part(&parts, 0) {
         Some(Value::Array(branches)) => branches,
@@ -558,7 +558,7 @@ fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError
     Ok(Node::Switch(nodes, default.map(Box::new)))
 }
 
-fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     let parts = named("$let", operand, &["vars", "in"], 2)?;
     let Some(Value::Document(vars)) = part(&parts, 0) else {
         refuse!(16876, "invalid parameter: expected an object (vars)");
@@ -576,7 +576,7 @@ fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
 }
 
 impl Node {
-    fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+    fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
         run.burn(1)?;
         match self {
             Self::Nothing => Ok(Val::Missing),
@@ -601,12 +601,12 @@ impl Node {
         }
     }
 
-    fn holds(&self, env: Env<'_>, run: &Run) -> Result<bool, LangError> {
+    fn holds(&self, env: Env<'_>, run: &Run) -> LangResult<bool> {
         Ok(self.evaluate(env, run)?.get().is_some_and(Value::is_truthy))
     }
 }
 
-fn evaluate_path<'e>(start: Start, path: &str, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+fn evaluate_path<'e>(start: Start, path: &str, env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
     let value = match start {
         Start::Root => Some(Value::Document(env.root)),
         Start::Bound(outwards) => env.variable(outwards),
@@ -674,7 +674,7 @@ fn evaluate_junction(nodes: &[Node], decisive: bool, env: Env<'_>, run: &Run) ->
 }
 
 #[inline(never)]
-fn evaluate_if_null<'e>(nodes: &'e [Node], env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+fn evaluate_if_null<'e>(nodes: &'e [Node], env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
     let mut last = Val::Missing;
     for node in nodes {
         last = node.evaluate(env, run)?;
@@ -691,7 +691,7 @@ fn evaluate_switch<'e>(
     default: Option<&'e Node>,
     env: Env<'e>,
     run: &Run,
-) -> Result<Val<'e>, LangError> {
+) -> LangResult<Val<'e>> {
     for (case, then) in branches {
         if case.holds(env, run)? {
             return then.evaluate(env, run);
@@ -775,7 +775,7 @@ fn put(
     value: Value<'_>,
     kept: &mut Kept<'_>,
     others: usize,
-) -> Result<(), LangError> {
+) -> LangResult<()> {
     byte_steps(value.payload_bytes())?;
     writer.put(name, value);
     if writer.is_full() {
@@ -798,7 +798,7 @@ fn bind(values: &[Node], body: &Node, env: Env<'_>, run: &Run) -> Answer {
     }
 }
 
-fn array_or_null<'v>(value: &'v Val<'_>, name: &str, code: i32) -> Result<Option<Doc<'v>>, LangError> {
+fn array_or_null<'v>(value: &'v Val<'_>, name: &str, code: i32) -> LangResult<Option<Doc<'v>>> {
     match value.get() {
         Some(Value::Array(array)) => Ok(Some(array)),
         _ if value.is_nullish() => Ok(None),
@@ -820,7 +820,7 @@ impl<'e> Env<'e> {
 }
 
 /// Follows a path as expressions do: it maps over arrays.
-fn follow<'e>(value: Option<Value<'e>>, path: &str) -> Result<Val<'e>, LangError> {
+fn follow<'e>(value: Option<Value<'e>>, path: &str) -> LangResult<Val<'e>> {
     let Some(value) = value else { return Ok(Val::Missing) };
     if path.is_empty() {
         return Ok(Val::Ref(value));

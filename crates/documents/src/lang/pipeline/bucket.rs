@@ -1,6 +1,6 @@
 //! `$bucket` and `$bucketAuto`: groups by ranges.
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::accumulate::Accumulator;
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::memory::Memory;
@@ -12,7 +12,7 @@ use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
 /// `$bucket` as a group: its key is the lower boundary.
-pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Group, LangError> {
+pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Group> {
     only("$bucket", spec, &["groupBy", "boundaries", "default", "output"])?;
     let (Some(by), Some(Value::Array(boundaries))) = (spec.get("groupBy"), spec.get("boundaries")) else {
         refuse!(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified.");
@@ -80,7 +80,7 @@ fn literal(writer: &mut Writer, name: &str, value: Value<'_>) {
 }
 
 /// The accumulators; without any, a count.
-fn output(stage: &str, spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, Accumulator)>, LangError> {
+fn output(stage: &str, spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Vec<(String, Accumulator)>> {
     match spec.get("output") {
         Some(Value::Document(output)) => group::fields(output, scope),
         Some(_) => refuse!(40196, "The {stage} 'output' field must be an object"),
@@ -105,7 +105,7 @@ pub(crate) struct BucketAuto {
 }
 
 impl BucketAuto {
-    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         if spec.get("granularity").is_some() {
             refuse!(NotImplemented, "the granularity of $bucketAuto is not implemented");
         }
@@ -123,7 +123,7 @@ impl BucketAuto {
     }
 
     /// Buckets with about the same number of documents; equal values are in one bucket.
-    pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> Result<Vec<DocBuf>, LangError> {
+    pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> LangResult<Vec<DocBuf>> {
         let hold = memory.holder("$bucketAuto");
         let mut keyed = Vec::with_capacity(docs.len());
         for doc in docs {

@@ -25,7 +25,7 @@ pub(crate) mod window;
 pub(crate) mod window_functions;
 
 use crate::lang::budget::{byte_steps, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::filter::Filter;
 use crate::lang::memory::{Holder, Memory};
@@ -123,11 +123,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// 40324 for an unknown stage, 40323 for a document with more than one, and the stages' own.
-    pub fn parse(stages: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+    pub fn parse(stages: Doc<'_>, options: &Options) -> LangResult<Self> {
         Self::parse_inner(stages, options, 0)
     }
 
-    pub(crate) fn parse_inner(stages: Doc<'_>, options: &Options, depth: usize) -> Result<Self, LangError> {
+    pub(crate) fn parse_inner(stages: Doc<'_>, options: &Options, depth: usize) -> LangResult<Self> {
         if depth > NESTING_MAX {
             refuse!(Overflow, "pipelines are nested deeper than {NESTING_MAX} levels");
         }
@@ -232,7 +232,7 @@ impl Pipeline {
     }
 
     /// Checks that the stages are allowed in an update: set, unset, project and replace.
-    pub(crate) fn check_update(&self) -> Result<(), LangError> {
+    pub(crate) fn check_update(&self) -> LangResult<()> {
         let allowed =
             self.stages.iter().all(|stage| matches!(stage, Stage::Project(_) | Stage::ReplaceRoot(_)));
         if allowed && self.output.is_none() {
@@ -245,7 +245,7 @@ impl Pipeline {
     }
 
     /// Applies the stages of an update to one document.
-    pub(crate) fn transform(&self, doc: DocBuf) -> Result<DocBuf, LangError> {
+    pub(crate) fn transform(&self, doc: DocBuf) -> LangResult<DocBuf> {
         self.stages.iter().try_fold(doc, |doc, stage| match stage {
             Stage::Project(projection) => projection.apply(doc.doc(), None),
             Stage::ReplaceRoot(expression) => replaced(doc.doc(), expression),
@@ -261,7 +261,7 @@ fn parse_stage(
     depth: usize,
     position: usize,
     stages: &mut Vec<Stage>,
-) -> Result<(), LangError> {
+) -> LangResult<()> {
     let scope = Scope::of(options);
     let document = |code: i32| match operand {
         Value::Document(doc) => Ok(doc),
@@ -365,14 +365,14 @@ fn parse_stage(
 }
 
 /// Rejects fields with other names.
-pub(crate) fn only<'v>(stage: &str, doc: Doc<'v>, names: &[&str]) -> Result<Doc<'v>, LangError> {
+pub(crate) fn only<'v>(stage: &str, doc: Doc<'v>, names: &[&str]) -> LangResult<Doc<'v>> {
     match doc.iter().find(|(name, _)| !names.contains(name)) {
         Some((name, _)) => refuse!(FailedToParse, "unknown argument to {stage}: {name}"),
         None => Ok(doc),
     }
 }
 
-fn parse_unset(operand: Value<'_>) -> Result<Projection, LangError> {
+fn parse_unset(operand: Value<'_>) -> LangResult<Projection> {
     let paths: Option<Vec<&str>> = match operand {
         Value::String(path) => Some(vec![path]),
         Value::Array(paths) if !paths.is_empty() => paths.values().map(Value::as_str).collect(),
@@ -387,7 +387,7 @@ fn parse_unset(operand: Value<'_>) -> Result<Projection, LangError> {
     }
 }
 
-fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> Result<Vec<(String, Pipeline)>, LangError> {
+fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> LangResult<Vec<(String, Pipeline)>> {
     let mut parts = Vec::new();
     for (name, stages) in doc {
         let Value::Array(stages) = stages else {
@@ -408,7 +408,7 @@ fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> Result<Vec<(Str
     Ok(parts)
 }
 
-fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> Result<Stage, LangError> {
+fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> LangResult<Stage> {
     let empty = Pipeline { stages: Vec::new(), output: None };
     let doc = match operand {
         Value::String(name) => {
@@ -435,7 +435,7 @@ fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> Result<St
     Ok(Stage::UnionWith { collection, pipeline })
 }
 
-fn replaced(doc: Doc<'_>, expression: &Expression) -> Result<DocBuf, LangError> {
+fn replaced(doc: Doc<'_>, expression: &Expression) -> LangResult<DocBuf> {
     let value = expression.evaluate_root(doc)?;
     match document_of(&value) {
         Some(doc) => Ok(doc),

@@ -1,6 +1,6 @@
 //! One page of a list that is sorted by name.
 
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 
 /// Most entries of a page, and their number if the client gives no limit.
 const ENTRIES_MAX: usize = 1_000;
@@ -22,7 +22,7 @@ impl Page {
     ///
     /// # Errors
     /// [`crate::Code::InvalidArgument`]: a limit of 0, or a text that cannot be a name.
-    pub fn new(after: Option<String>, limit: Option<u64>) -> Result<Self, WireError> {
+    pub fn new(after: Option<String>, limit: Option<u64>) -> Result<Self> {
         if limit == Some(0) {
             return Err(WireError::invalid("limit is 0; a page has at least one entry"));
         }

@@ -5,7 +5,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ropewalk::Database;
 use ropewalk_auth::{Needs, Resource, Right};
-use ropewalk_http_kit::response::json;
 use ropewalk_sql::{
     DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
     Session, SqlError, parked_at, projection_at, projections_at, state,
@@ -15,11 +14,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::body::{JsonText, NoBody};
 use crate::kit::encode::time;
+use crate::kit::memory::counted_json;
 use crate::kit::params::Params;
 use crate::kit::path::{PathRequest, StoreAndProjection, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::route::{Route, STORE};
 
 /// Most parked events of one response.
@@ -248,18 +248,17 @@ fn unknown(store: &str, projection: &str) -> Problem {
 }
 
 /// The state of a projection of this store.
-fn found(db: &Database, store: &str, projection: &str) -> Result<ProjectionInfo, Problem> {
+fn found(db: &Database, store: &str, projection: &str) -> Result<ProjectionInfo> {
     let info = projection_at(db, &db.snapshot(), projection).map_err(refused)?;
     info.filter(|info| info.def.store == store).ok_or_else(|| unknown(store, projection))
 }
 
+/// A request to a projection.
+type InProjection = PathRequest<StoreAndProjection>;
+
 /// Changes a projection of this store.
-async fn change(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-    change: ProjectionChange,
-) -> Result<Json<ProjectionOut>, Problem> {
+async fn change(at: InProjection, change: ProjectionChange) -> Result<Json<ProjectionOut>> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. } = at;
     app.service.check(&caller, Right::Admin, &store)?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
@@ -276,9 +275,8 @@ async fn change(
     params(StoreName),
     responses((status = 200, description = "All of them.", body = ProjectionsOut)),
 )]
-async fn list_projections(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-) -> Result<Json<ProjectionsOut>, Problem> {
+async fn list_projections(at: PathRequest<StoreName>) -> Result<Json<ProjectionsOut>> {
+    let PathRequest { app, caller, names: StoreName { store }, .. } = at;
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
     // A name that no store may have is an error, not an empty list.
@@ -298,14 +296,11 @@ async fn list_projections(
     params(StoreAndProjection),
     responses((status = 200, description = "The projection.", body = ProjectionOut)),
 )]
-async fn get_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-) -> Result<Json<ProjectionOut>, Problem> {
-    app.service.check(&caller, Right::Read, &store)?;
-    let db = app.service.database();
-    let info = app.service.run_blocking_limited(|| found(db, &store, &projection)).await?;
+async fn get_projection(at: InProjection) -> Result<Json<ProjectionOut>> {
+    let StoreAndProjection { store, projection } = &at.names;
+    at.app.service.check(&at.caller, Right::Read, store)?;
+    let db = at.app.service.database();
+    let info = at.app.service.run_blocking_limited(|| found(db, store, projection)).await?;
     Ok(Json(info.into()))
 }
 
@@ -320,14 +315,10 @@ async fn get_projection(
         (status = 409, description = "It has this version or a greater one, or another projection writes one of the tables or collections: `already_exists`."),
     ),
 )]
-async fn put_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-    body: JsonText,
-) -> Result<(StatusCode, Json<ProjectionOut>), Problem> {
+async fn put_projection(at: InProjection, body: JsonText) -> Result<(StatusCode, Json<ProjectionOut>)> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. } = at;
     app.service.check(&caller, Right::Admin, &store)?;
-    let asked: ProjectionIn = body.parse(|text| from_json(text)).await?;
+    let asked: ProjectionIn = body.json().await?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
     run_unpinned(|| {
@@ -345,12 +336,8 @@ async fn put_projection(
     params(StoreAndProjection),
     responses((status = 204, description = "Deleted.")),
 )]
-async fn delete_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+async fn delete_projection(at: InProjection, NoBody: NoBody) -> Result<StatusCode> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. } = at;
     app.service.check(&caller, Right::Admin, &store)?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
@@ -367,11 +354,8 @@ async fn delete_projection(
     params(StoreAndProjection),
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
-async fn pause_projection(
-    request: PathRequest<StoreAndProjection>,
-    NoBody: NoBody,
-) -> Result<Json<ProjectionOut>, Problem> {
-    change(request, ProjectionChange::Pause).await
+async fn pause_projection(at: InProjection, NoBody: NoBody) -> Result<Json<ProjectionOut>> {
+    change(at, ProjectionChange::Pause).await
 }
 
 /// Continues after a pause.
@@ -380,11 +364,8 @@ async fn pause_projection(
     params(StoreAndProjection),
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
-async fn resume_projection(
-    request: PathRequest<StoreAndProjection>,
-    NoBody: NoBody,
-) -> Result<Json<ProjectionOut>, Problem> {
-    change(request, ProjectionChange::Resume).await
+async fn resume_projection(at: InProjection, NoBody: NoBody) -> Result<Json<ProjectionOut>> {
+    change(at, ProjectionChange::Resume).await
 }
 
 /// Builds new outputs from the first event, next to the live ones, and replaces them in one commit.
@@ -393,11 +374,8 @@ async fn resume_projection(
     params(StoreAndProjection),
     responses((status = 200, description = "The request is durable; the state is `rebuilding` until it ends.", body = ProjectionOut)),
 )]
-async fn rebuild_projection(
-    request: PathRequest<StoreAndProjection>,
-    NoBody: NoBody,
-) -> Result<Json<ProjectionOut>, Problem> {
-    change(request, ProjectionChange::Rebuild).await
+async fn rebuild_projection(at: InProjection, NoBody: NoBody) -> Result<Json<ProjectionOut>> {
+    change(at, ProjectionChange::Rebuild).await
 }
 
 /// Applies the failing event or parked events again.
@@ -407,12 +385,9 @@ async fn rebuild_projection(
     request_body = PositionIn,
     responses((status = 200, description = "The request is durable.", body = ProjectionOut)),
 )]
-async fn retry_projection(
-    request: PathRequest<StoreAndProjection>,
-    body: JsonText,
-) -> Result<Json<ProjectionOut>, Problem> {
-    let asked: PositionIn = body.parse(|text| from_json(text)).await?;
-    change(request, ProjectionChange::Retry(asked.position)).await
+async fn retry_projection(at: InProjection, body: JsonText) -> Result<Json<ProjectionOut>> {
+    let asked: PositionIn = body.json().await?;
+    change(at, ProjectionChange::Retry(asked.position)).await
 }
 
 /// Skips the failing event, or discards a parked one.
@@ -422,12 +397,9 @@ async fn retry_projection(
     request_body = PositionIn,
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
-async fn skip_projection(
-    request: PathRequest<StoreAndProjection>,
-    body: JsonText,
-) -> Result<Json<ProjectionOut>, Problem> {
-    let asked: PositionIn = body.parse(|text| from_json(text)).await?;
-    change(request, ProjectionChange::Skip(asked.position)).await
+async fn skip_projection(at: InProjection, body: JsonText) -> Result<Json<ProjectionOut>> {
+    let asked: PositionIn = body.json().await?;
+    change(at, ProjectionChange::Skip(asked.position)).await
 }
 
 /// The parked events of a projection, by position.
@@ -440,11 +412,8 @@ async fn skip_projection(
     ),
     responses((status = 200, description = "A page of them, with the statement and the error of each.", body = AllParkedOut)),
 )]
-async fn parked_of_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, query }: PathRequest<
-        StoreAndProjection,
-    >,
-) -> Result<Response, Problem> {
+async fn parked_of_projection(at: InProjection) -> Result<Response> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, query } = at;
     let mut params = Params::parse(query.as_deref())?;
     let (after, limit) = (params.number("after")?, params.number("limit")?);
     params.finish()?;
@@ -460,7 +429,5 @@ async fn parked_of_projection(
     let page = AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() };
     let out = serde_json::to_vec(&page)
         .map_err(|error| Problem::new(Code::Internal, format!("parked events: {error}")))?;
-    let mut memory = app.service.answer_memory().connection().reservation();
-    memory.try_cover(out.len())?;
-    Ok(json(memory.hold(out)))
+    counted_json(&app.service, out)
 }

@@ -9,7 +9,6 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::{Stream, stream};
@@ -18,11 +17,11 @@ use ropewalk_wire::{Code, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::events::stores::StatsOut;
 use crate::events::subscribe::{Frames, frames};
 use crate::kit::params::Params;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 /// Least and most milliseconds between two messages, and those of a request without an interval.
@@ -46,15 +45,10 @@ pub(crate) fn routes() -> Vec<Route> {
     responses(
         (status = 200, description = "A stream without end.",
             content((String = "text/event-stream"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is SSE and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is SSE and NDJSON."),
     ),
 )]
-async fn live(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+async fn live(PathRequest { app, caller, query, .. }: PathRequest, headers: HeaderMap) -> Result<Response> {
     let mut params = Params::parse(query.as_deref())?;
     let frames = frames(&mut params, &headers)?;
     let (least, most, default) = INTERVAL_MS;

@@ -1,7 +1,6 @@
 //! Stores: list, create, get, delete; their tracking positions; statistics of the engine.
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::engine::EngineStats;
@@ -11,12 +10,11 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::kit::body::NoBody;
 use crate::kit::json::TrackingOut;
 use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndSource, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::Result;
 use crate::route::{Route, STORE};
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -71,13 +69,9 @@ struct StoresOut {
     params(PageParams),
     responses((status = 200, description = "A page of them.", body = StoresOut)),
 )]
-async fn list(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<StoresOut>, Problem> {
-    let page = Params::only_page(query.as_deref())?;
-    let (stores, next) = app.service.stores(&caller, &page)?;
+async fn list(at: PathRequest) -> Result<Json<StoresOut>> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let (stores, next) = at.app.service.stores(&at.caller, &page)?;
     Ok(Json(StoresOut { stores: stores.into_iter().map(StoreOut::from).collect(), next }))
 }
 
@@ -90,10 +84,8 @@ async fn list(
         (status = 201, description = "Created.", body = StoreOut),
     ),
 )]
-async fn create(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-    NoBody: NoBody,
-) -> Result<(StatusCode, Json<StoreOut>), Problem> {
+async fn create(at: PathRequest<StoreName>, NoBody: NoBody) -> Result<(StatusCode, Json<StoreOut>)> {
+    let PathRequest { app, caller, names: StoreName { store }, .. } = at;
     if app.service.create_store(&caller, &store).await? {
         return Ok((StatusCode::CREATED, Json(StoreOut::new(store, None))));
     }
@@ -107,11 +99,9 @@ async fn create(
     params(StoreName),
     responses((status = 200, description = "The store.", body = StoreOut)),
 )]
-async fn look(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-) -> Result<Json<StoreOut>, Problem> {
-    let head = app.service.head(&caller, &store).await?;
-    Ok(Json(StoreOut::new(store, head)))
+async fn look(at: PathRequest<StoreName>) -> Result<Json<StoreOut>> {
+    let head = at.app.service.head(&at.caller, &at.names.store).await?;
+    Ok(Json(StoreOut::new(at.names.store, head)))
 }
 
 /// Deletes a store with everything in it.
@@ -120,11 +110,8 @@ async fn look(
     params(StoreName),
     responses((status = 204, description = "Deleted.")),
 )]
-async fn delete(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    app.service.delete_store(&caller, &store).await?;
+async fn delete(at: PathRequest<StoreName>, NoBody: NoBody) -> Result<StatusCode> {
+    at.app.service.delete_store(&at.caller, &at.names.store).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -134,14 +121,9 @@ async fn delete(
     params(StoreAndSource, MustExist),
     responses((status = 200, description = "The highest position stored.", body = TrackingOut)),
 )]
-async fn tracking(
-    PathRequest { app, caller, names: StoreAndSource { store, source }, query: asked }: PathRequest<
-        StoreAndSource,
-    >,
-) -> Result<Json<TrackingOut>, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let position = app.service.tracking(&caller, store, &source).await?;
-    Ok(Json(TrackingOut { source, position }))
+async fn tracking(at: PathRequest<StoreAndSource>) -> Result<Json<TrackingOut>> {
+    let position = at.app.service.tracking(&at.caller, at.asked_store()?, &at.names.source).await?;
+    Ok(Json(TrackingOut { source: at.names.source, position }))
 }
 
 /// State and sizes of the engine, connections and requests.
@@ -300,9 +282,6 @@ impl StatsOut {
     get, path = "/v1/stats", operation_id = "stats", tag = "stores",
     responses((status = 200, description = "The current values.", body = StatsOut)),
 )]
-async fn stats(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<StatsOut>, Problem> {
-    Ok(Json(StatsOut::read(&app.service, &caller)?))
+async fn stats(at: PathRequest) -> Result<Json<StatsOut>> {
+    Ok(Json(StatsOut::read(&at.app.service, &at.caller)?))
 }

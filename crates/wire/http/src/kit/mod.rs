@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod encode;
 pub(crate) mod json;
+pub(crate) mod memory;
 pub(crate) mod params;
 pub(crate) mod path;
 pub(crate) mod problem;

@@ -17,6 +17,7 @@ use crate::crud::rules::{may_count, rules_bind};
 use crate::crud::write::int;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
+use crate::server::current_ops::with_documents;
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
 
@@ -522,11 +523,7 @@ pub(crate) const LIST_FIELDS: &[&str] =
 pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(LIST_FIELDS)?;
     call.may(Right::Read, Some(call.database))?;
-    let options = call.options(&call.args)?;
-    let filter = match call.args.document("filter")? {
-        Some(filter) => Filter::parse(filter, &options)?,
-        None => Filter::all(),
-    };
+    let filter = call.filter()?;
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
     let db = call.shared.service.database();
     let before = db.snapshot();
@@ -681,8 +678,6 @@ pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>)
     may_count(call, &collection)?;
     let mut out = Writer::array();
     out.open_document("");
-    out.open_array("$documents");
-    out.open_document("");
     out.put("ns", Value::String(&namespace(&collection)));
     out.put("localTime", Value::DateTime(call.now_ms()));
     if let Some(storage) = spec.document("storageStats")? {
@@ -696,12 +691,7 @@ pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>)
         out.put("count", int(collection.estimated_count()?.documents as i64));
     }
     out.close();
-    out.close();
-    out.close();
-    for stage in stages.values().skip(1) {
-        out.put("", stage);
-    }
-    Ok(out.finish())
+    Ok(with_documents(out, stages))
 }
 
 /// `dbStats`

@@ -66,6 +66,18 @@ pub(crate) fn current_op(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
+/// A pipeline whose first stage is replaced by documents.
+pub(crate) fn with_documents(documents: Writer, stages: Doc<'_>) -> DocBuf {
+    let mut out = Writer::array();
+    out.open_document("");
+    out.put("$documents", Value::Array(documents.finish().doc()));
+    out.close();
+    for stage in stages.values().skip(1) {
+        out.put("", stage);
+    }
+    out.finish()
+}
+
 const STAGE_FIELDS: &[&str] = &[
     "allUsers",
     "idleConnections",
@@ -97,8 +109,6 @@ pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outco
         short: args.flag("truncateOps")?.unwrap_or(false),
     };
     let mut out = Writer::array();
-    out.open_document("");
-    out.open_array("$documents");
     for operation in listed(call, &wish)? {
         out.open_document("");
         out.open_document("$literal");
@@ -106,12 +116,7 @@ pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outco
         out.close();
         out.close();
     }
-    out.close();
-    out.close();
-    for stage in stages.values().skip(1) {
-        out.put("", stage);
-    }
-    Ok(out.finish())
+    Ok(with_documents(out, stages))
 }
 
 /// Whether the stage `$currentOp` lists the operations of every user.

@@ -1,5 +1,5 @@
 use super::{Function, arg, between, fixed};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::decimal::{Decimal, Rounding};
 use crate::lang::value::number::{self, Arithmetic, calculate};
 use crate::lang::value::val::{self, Answer, Val};
@@ -64,7 +64,7 @@ pub(crate) fn sum_of(a: Value<'_>, b: Value<'_>) -> Value<'static> {
 }
 
 /// Milliseconds of a number that is added to a date.
-fn milliseconds(value: Value<'_>) -> Result<i64, LangError> {
+fn milliseconds(value: Value<'_>) -> LangResult<i64> {
     let rounded = match value {
         Value::Double(d) => Value::Double(d.round()),
         Value::Decimal(d) => Value::Decimal(d.quantize(0, Rounding::HalfEven)),

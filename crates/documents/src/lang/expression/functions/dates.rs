@@ -7,7 +7,7 @@ use ropewalk_base::civil;
 
 use super::zones::{Zone, offset};
 use super::{Arguments, Function, arg, named};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Value};
@@ -133,7 +133,7 @@ struct Local {
 }
 
 /// Date and zone of two operands; `None` if either is null.
-fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> Result<Option<Local>, LangError> {
+fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> LangResult<Option<Local>> {
     let zone = Zone::of(timezone)?;
     if date.is_nullish() {
         return Ok(None);
@@ -193,7 +193,7 @@ fn to_parts(args: &[Val<'_>]) -> Answer {
 
 fn from_parts(args: &[Val<'_>]) -> Answer {
     let Some(zone) = Zone::of(arg(args, 7))? else { return Ok(Val::NULL) };
-    let get = |at: usize, default: i64| -> Result<Option<i64>, LangError> {
+    let get = |at: usize, default: i64| -> LangResult<Option<i64>> {
         match arg(args, at).get() {
             None => Ok(Some(default)),
             Some(value) if value.is_nullish() => Ok(None),
@@ -422,7 +422,7 @@ fn fraction(reader: &mut Reader<'_>) -> Option<i64> {
     Some(if digits > 3 { number / 10i64.pow(digits - 3) } else { number * 10i64.pow(3 - digits) })
 }
 
-fn parse_format(text: &str, format: &str) -> Result<Option<(i64, Option<i64>)>, LangError> {
+fn parse_format(text: &str, format: &str) -> LangResult<Option<(i64, Option<i64>)>> {
     let mut parts = Parts { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, millisecond: 0 };
     let mut ahead = None;
     let mut reader = Reader(text);
@@ -470,7 +470,7 @@ enum Unit {
     Milliseconds(i64),
 }
 
-fn unit(name: &str, value: &Val<'_>) -> Result<Option<(Unit, bool)>, LangError> {
+fn unit(name: &str, value: &Val<'_>) -> LangResult<Option<(Unit, bool)>> {
     let text = match value.get() {
         Some(Value::String(text)) => text,
         _ if value.is_nullish() => return Ok(None),
@@ -535,7 +535,7 @@ fn add_months(ms: i64, months: Option<i64>) -> Option<i64> {
 }
 
 /// The weekday that weeks begin with, Sunday 0.
-fn week_start(value: &Val<'_>) -> Result<i64, LangError> {
+fn week_start(value: &Val<'_>) -> LangResult<i64> {
     let Some(value) = value.get() else { return Ok(0) };
     let name = value.as_str().unwrap_or_default().to_ascii_lowercase();
     let names = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use super::dates::iso_text;
 use super::{Function, arg, between, fixed, named};
 use crate::lang::budget::steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Value};
@@ -33,7 +33,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> Result<&'v str, LangError> {
+fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> LangResult<&'v str> {
     match value.get() {
         Some(Value::String(text)) => Ok(text),
         _ => Err(LangError::new(
@@ -44,7 +44,7 @@ fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> Result<&'v str, Lang
 }
 
 /// Text of a text, number or date; none for null.
-fn coerced(name: &str, value: &Val<'_>) -> Result<String, LangError> {
+fn coerced(name: &str, value: &Val<'_>) -> LangResult<String> {
     Ok(match value.or_null() {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.to_owned(),
         Value::DateTime(ms) => iso_text(ms),
@@ -69,7 +69,7 @@ fn concat(args: &[Val<'_>]) -> Answer {
     val::text(&out)
 }
 
-fn number(name: &str, value: &Val<'_>) -> Result<i64, LangError> {
+fn number(name: &str, value: &Val<'_>) -> LangResult<i64> {
     match value.get().and_then(crate::lang::value::number::truncated) {
         Some(number) => Ok(number),
         None => {
