@@ -5,7 +5,6 @@ use axum::response::Response;
 use ropewalk::tables::{Column, TablesError, shown};
 use ropewalk::{Database, Error};
 use ropewalk_auth::{Caller, Needs, Right};
-use ropewalk_http_kit::response::json;
 use ropewalk_sql::{SqlError, hide_rebuilds, type_name};
 use ropewalk_transactions::code_of;
 use ropewalk_wire::{Bounds, Code, Service, WireError};
@@ -14,6 +13,7 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::kit::counted::counted;
 use crate::kit::problem::Problem;
 use crate::route::Route;
 
@@ -122,9 +122,7 @@ async fn schema(State(app): State<App>, Extension(caller): Extension<Caller>) ->
         serde_json::to_vec(&found).map_err(|error| WireError::new(Code::Internal, format!("schema: {error}")))
     };
     let out = service.run_blocking_limited(encoded).await?;
-    let mut memory = service.answer_memory().connection().reservation();
-    memory.try_cover(out.len())?;
-    Ok(json(memory.hold(out)))
+    counted(service, out)
 }
 
 /// The error of reading the declared projections.

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
+use axum::response::Response;
 use ropewalk_auth::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -14,7 +15,9 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::counted::counted_json;
 use crate::kit::encode::time;
+use crate::kit::params::{PageParams, Params};
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
 use crate::route::Route;
@@ -80,6 +83,11 @@ pub(super) fn roles_out(roles: Roles) -> RolesIn {
         .into_iter()
         .map(|(store, rights)| (store, rights.into_iter().map(RightName::from).collect()))
         .collect()
+}
+
+/// Approximate bytes.
+fn bytes(roles: &Roles) -> usize {
+    roles.iter().map(|(store, rights)| store.len() + 16 * rights.len()).sum()
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -159,6 +167,9 @@ impl From<UserInfo> for UserOut {
 #[schema(as = Users)]
 struct UsersOut {
     users: Vec<UserOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -189,6 +200,10 @@ impl From<TokenInfo> for TokenOut {
 #[schema(as = Tokens)]
 struct TokensOut {
     tokens: Vec<TokenOut>,
+    /// `after` of the next page; absent on the last page. It is not a name, and the token before it may be dropped
+    /// meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -204,14 +219,18 @@ struct CreatedTokenOut {
 /// The users, by name.
 #[utoipa::path(
     get, path = "/v1/users", operation_id = "list_users", tag = "access",
-    responses((status = 200, description = "All of them, without anything of their passwords.", body = UsersOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them, without anything of their passwords. It ends after 4 MiB of roles, too.", body = UsersOut)),
 )]
 async fn list_users(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<UsersOut>, Problem> {
-    let users = app.service.access().users(&caller)?;
-    Ok(Json(UsersOut { users: users.into_iter().map(UserOut::from).collect() }))
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let page = Params::only_page(query.as_deref())?;
+    let users = app.service.access().users_after(&caller, page.after())?.map(Ok::<_, Problem>);
+    let (users, next) = page.fill(users, |user| user.name.clone(), |user| bytes(&user.roles))?;
+    counted_json(&app.service, &UsersOut { users: users.into_iter().map(UserOut::from).collect(), next })
 }
 
 /// Creates a user.
@@ -306,14 +325,18 @@ async fn revoke(
 /// The API tokens, oldest first, without the tokens themselves, which are not stored.
 #[utoipa::path(
     get, path = "/v1/tokens", operation_id = "list_tokens", tag = "access",
-    responses((status = 200, description = "Their names, rights and times.", body = TokensOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them: names, rights and times. It ends after 4 MiB of roles, too.", body = TokensOut)),
 )]
 async fn list_tokens(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<TokensOut>, Problem> {
-    let tokens = app.service.access().tokens(&caller)?;
-    Ok(Json(TokensOut { tokens: tokens.into_iter().map(TokenOut::from).collect() }))
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let page = Params::only_page(query.as_deref())?;
+    let tokens = app.service.access().tokens_after(&caller, page.after())?.map(Ok::<_, Problem>);
+    let (tokens, next) = page.fill(tokens, TokenInfo::place, |token| bytes(&token.roles))?;
+    counted_json(&app.service, &TokensOut { tokens: tokens.into_iter().map(TokenOut::from).collect(), next })
 }
 
 /// Creates an API token, which is returned in this response and never again.

@@ -21,6 +21,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::kit::body::{BodyProblem, JsonText, NoBody, from_json};
+use crate::kit::counted::counted;
 use crate::kit::encode::{put_event, put_string, put_time, time};
 use crate::kit::json::{EventOut, Object, QueryIn};
 use crate::kit::params::{MustExist, PageParams, Params};
@@ -550,9 +551,7 @@ async fn parked(
         out.push(b'}');
     });
     out.push(b'}');
-    let mut memory = app.service.answer_memory().connection().reservation();
-    memory.try_cover(out.len())?;
-    Ok(json(memory.hold(out)))
+    counted(&app.service, out)
 }
 
 /// Hands parked events out again, at once and with all their tries.
