@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// The totals, and the keyspaces at the indexes that `choose` returns.
-    fn stats_with(&self, choose: impl FnOnce(&[KeyspaceView]) -> Vec<usize>) -> StoreStats {
+    fn stats_with(&self, choose: impl FnOnce(&[Arc<KeyspaceView>]) -> Vec<usize>) -> StoreStats {
         let (written, view) = (self.written(), self.view());
         let stats = |index: usize| {
             let written = written.get(index).copied().unwrap_or_default();
@@ -101,7 +101,7 @@ impl Store {
             })
         };
         let cache_bytes = self.files().cache.weight();
-        let runs = view.keyspaces.iter().flat_map(KeyspaceView::runs);
+        let runs = view.keyspaces.iter().flat_map(|keyspace| keyspace.runs());
         StoreStats {
             memory_bytes: cache_bytes + runs.map(|run| run.memory_bytes() as u64).sum::<u64>(),
             keyspaces: choose(&view.keyspaces).into_iter().filter_map(stats).collect(),
