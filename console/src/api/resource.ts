@@ -67,7 +67,7 @@ export interface Listed<T> extends Loaded<T[]> {
   more: () => void
 }
 
-/** As `useLoaded`, for a list that comes page by page: the first one, and further ones when they are asked for. */
+/** As `useLoaded`, for a list that comes page by page: the first one, and further ones on request. */
 export const usePages = <T>(key: string | undefined, load: (after: string | undefined, signal: AbortSignal) => Promise<Page<T>>, everyMs?: number): Listed<T> => {
   const wanted = useRef({ key, pages: 1 })
   if (wanted.current.key !== key) wanted.current = { key, pages: 1 }
