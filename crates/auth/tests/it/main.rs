@@ -35,7 +35,10 @@ async fn users_are_stored_changed_and_dropped() {
     assert!(login(&access, "ann", "second").await.is_ok());
     let reopened = Access::open(db, false).unwrap();
     assert!(login(&reopened, "ann", "second").await.unwrap().may(Right::Append, Some("default")));
-    assert_eq!(reopened.users_after(&root, None).unwrap().next().unwrap().roles, roles("default", &[Right::Append]));
+    assert_eq!(
+        reopened.users_after(&root, None).unwrap().next().unwrap().roles,
+        roles("default", &[Right::Append])
+    );
     reopened.revoke(&root, "ann", "default", Right::Append).await.unwrap();
     let twice = reopened.revoke(&root, "ann", "default", Right::Append).await.unwrap_err();
     assert!(matches!(twice, AuthError::NotFound(_)));

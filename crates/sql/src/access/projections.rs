@@ -60,6 +60,9 @@ pub struct DamagedProjection {
     pub error: SqlError,
 }
 
+/// A projection, or why it cannot be read.
+type OrDamaged<T> = std::result::Result<T, DamagedProjection>;
+
 /// Declared projections by name, and those that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedProjections<T> {
@@ -99,7 +102,7 @@ impl ProjectionInfo {
         db: &Database,
         snapshot: &Snapshot,
         stored: StoredProjection,
-    ) -> Result<Result<Self, DamagedProjection>> {
+    ) -> Result<OrDamaged<Self>> {
         let (name, store) = (stored.name.clone(), stored.store.clone());
         match Self::read(db, snapshot, stored) {
             Ok(info) => Ok(Ok(info)),
@@ -294,7 +297,7 @@ pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<StoredP
 }
 
 /// The declaration of a row, or why it cannot be read.
-fn stored(row: &[Value<'static>]) -> Result<StoredProjection, DamagedProjection> {
+fn stored(row: &[Value<'static>]) -> OrDamaged<StoredProjection> {
     StoredProjection::of_row(row).map_err(|error| {
         let text = |place: usize| row.get(place).and_then(Value::as_str).unwrap_or_default();
         DamagedProjection { name: text(0).into(), store: text(1).into(), error }
@@ -383,12 +386,12 @@ pub fn projections_after<'a>(
     snapshot: &'a Snapshot,
     store: &'a str,
     after: Option<&str>,
-) -> impl Iterator<Item = Result<Result<ProjectionInfo, DamagedProjection>>> + use<'a> {
+) -> impl Iterator<Item = Result<OrDamaged<ProjectionInfo>>> + use<'a> {
     let is_listed = move |place: &str| place == store || place.is_empty();
     let mut access = Access::Snapshot(db, snapshot);
     let mut after = after.map(str::to_owned);
     let mut has_ended = false;
-    let mut next = move || -> Result<Option<Result<StoredProjection, DamagedProjection>>> {
+    let mut next = move || -> Result<Option<OrDamaged<StoredProjection>>> {
         loop {
             let range = match &after {
                 Some(after) => KeyRange::all().after([Value::text(after.as_str())]),

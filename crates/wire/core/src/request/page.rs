@@ -114,7 +114,10 @@ mod tests {
     fn page_of_large_entries_ends_after_its_bytes() {
         let fill = |limit, entry_bytes: usize| {
             let entries = ["a", "b", "c", "d", "e"].map(Ok::<_, WireError>);
-            Page::new(None, Some(limit)).unwrap().fill(entries, |name| (*name).to_owned(), |_| entry_bytes).unwrap()
+            Page::new(None, Some(limit))
+                .unwrap()
+                .fill(entries, |name| (*name).to_owned(), |_| entry_bytes)
+                .unwrap()
         };
         assert_eq!(fill(9, 1), (vec!["a", "b", "c", "d", "e"], None));
         assert_eq!(fill(5, 1).1, None);

@@ -129,9 +129,13 @@ struct ProjectionOut {
 impl ProjectionOut {
     /// Approximate bytes.
     fn bytes(&self) -> usize {
-        let rule = |rule: &RuleBody| rule.types.iter().chain(&rule.statements).map(String::len).sum::<usize>();
+        let rule =
+            |rule: &RuleBody| rule.types.iter().chain(&rule.statements).map(String::len).sum::<usize>();
         let names = self.tables.iter().chain(&self.collections).map(String::len).sum::<usize>();
-        self.name.len() + self.error.as_ref().map_or(0, String::len) + names + self.on.iter().map(rule).sum::<usize>()
+        self.name.len()
+            + self.error.as_ref().map_or(0, String::len)
+            + names
+            + self.on.iter().map(rule).sum::<usize>()
     }
 }
 
@@ -299,10 +303,12 @@ async fn list_projections(
     let bounds = Bounds::new(&app.service);
     let read = || {
         let snapshot = db.snapshot();
-        let entries = projections_after(db, &snapshot, &store, page.after()).map(|entry| {
-            bounds.look().map_err(WireError::from)?;
-            Ok(entry.map_err(refused)?.map_or_else(ProjectionOut::from, ProjectionOut::from))
-        });
+        let entries = projections_after(db, &snapshot, &store, page.after()).map(
+            |entry| -> Result<ProjectionOut, Problem> {
+                bounds.look().map_err(WireError::from)?;
+                Ok(entry.map_err(refused)?.map_or_else(ProjectionOut::from, ProjectionOut::from))
+            },
+        );
         bounds.run(|| page.fill(entries, |one| one.name.clone(), ProjectionOut::bytes))
     };
     let (projections, next) = app.service.run_blocking_limited(read).await?;

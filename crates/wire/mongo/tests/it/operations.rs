@@ -258,7 +258,8 @@ async fn list_of_operations_in_one_document_has_its_size_and_a_cursor_has_all() 
     assert!(message.contains("the stage $currentOp"), "{message}");
     assert_eq!(listed(&mut admin, doc! { "ns": "admin.$cmd" }).await.len(), 1);
     let stages = vec![doc! { "$currentOp": { "allUsers": true } }, doc! { "$match": { "op": "getmore" } }];
-    let mut answer = admin.ok(doc! { "aggregate": 1, "pipeline": stages, "cursor": {}, "$db": "admin" }).await;
+    let mut answer =
+        admin.ok(doc! { "aggregate": 1, "pipeline": stages, "cursor": {}, "$db": "admin" }).await;
     let mut found = batch(&answer, "firstBatch").len();
     while cursor_id(&answer) != 0 {
         let more = doc! { "getMore": cursor_id(&answer), "collection": "$cmd.aggregate", "$db": "admin" };

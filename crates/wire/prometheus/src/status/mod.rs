@@ -143,7 +143,9 @@ pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Respo
         let (series, pairs) = (found.series, found.pairs);
         out.put(&format!("{{\"headStats\":{{\"numSeries\":{series},\"numLabelPairs\":{pairs}}}"))?;
         let pair = |value: ValueCount| (format!("{}={}", value.name, value.value), value.series);
-        put_counts(&mut out, "seriesCountByMetricName", found.metrics, |metric| (metric.value, metric.series))?;
+        put_counts(&mut out, "seriesCountByMetricName", found.metrics, |metric| {
+            (metric.value, metric.series)
+        })?;
         put_counts(&mut out, "labelValueCountByLabelName", found.labels, |label| (label.name, label.values))?;
         put_counts(&mut out, "seriesCountByLabelValuePair", found.values, pair)?;
         out.put("}")?;

@@ -236,8 +236,11 @@ fn listed_targets(app: &App, params: &Params) -> Result<Response, ApiError> {
         for (target, health) in &pool.active {
             let health = health.lock().unwrap_or_else(PoisonError::into_inner);
             let error = health.outcome.as_ref().and_then(|outcome| outcome.as_ref().err().cloned());
-            let word =
-                match &health.outcome { None => "unknown", Some(Ok(())) => "up", Some(Err(_)) => "down" };
+            let word = match &health.outcome {
+                None => "unknown",
+                Some(Ok(())) => "up",
+                Some(Err(_)) => "down",
+            };
             out.element(&json!({
                 "discoveredLabels": target.discovered, "labels": target.labels, "scrapePool": job.name,
                 "scrapeUrl": target.url, "globalUrl": target.url, "lastError": error.unwrap_or_default(),
