@@ -4,8 +4,8 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { json, path as encoded, problemOf } from '../api/client'
 import type { Problem } from '../api/client'
 import { countEvents, listStores, readEvents, subscribeUrl } from '../api/events'
-import type { Store, StoredEvent } from '../api/events'
-import { follow, useLoaded } from '../api/resource'
+import type { StoredEvent } from '../api/events'
+import { follow, useLoaded, usePages } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
 import { condition, formatQuery, parseQuery, snippets, withItem } from '../base/event-query'
@@ -17,6 +17,7 @@ import { change, go, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { Form, Submit } from '../ui/form'
 import type { Texts } from '../ui/form'
+import { NameList } from '../ui/list'
 import { Busy, Card, Code, Confirm, Empty, Field, objectName, ProblemNotice, SeqLink, serverUrl, Tabs, Text, Time, Title } from '../ui/parts'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
@@ -32,45 +33,46 @@ const APPEND = (store: string) => `curl -s ${serverUrl()}/v1/stores/${encodeURIC
   "events": [{"type": "CourseDefined", "tags": ["course:c1"], "data": {"capacity": 2}}]
 }'`
 
-const StoreList = ({ stores, reload }: { stores: Store[]; reload: () => void }) => {
-  const [filter, setFilter] = useState('')
-  const action = useAction(reload)
-  const found = stores.filter((store) => store.name.toLowerCase().includes(filter.toLowerCase()))
+const StoreList = () => {
+  const stores = usePages('stores', listStores, 5_000)
+  const action = useAction(stores.reload)
+  const create = may('admin') && (
+    <form
+      class="row"
+      onSubmit={(event) => {
+        event.preventDefault()
+        const name = new FormData(event.currentTarget).get('name')
+        if (typeof name === 'string' && name !== '') action.run(() => json(encoded`/v1/stores/${name}`, { method: 'PUT' }))
+      }}
+    >
+      <input name="name" aria-label="Name of the new store" placeholder="new store" required />
+      <button disabled={action.busy}>Create a store</button>
+    </form>
+  )
   return (
-    <>
-      <div class="row between">
-        <input data-search aria-label="Find a store" placeholder="Find a store (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
-        {may('admin') && (
-          <Form
-            layout="row"
-            submit={(text) => {
-              const name = text('name')
-              if (name !== '') action.run(() => json(encoded`/v1/stores/${name}`, { method: 'PUT' }))
-            }}
-          >
-            <input name="name" aria-label="Name of the new store" placeholder="new store" required />
-            <button disabled={action.busy}>Create a store</button>
-          </Form>
-        )}
-      </div>
-      <ProblemNotice problem={action.problem} />
-      <div class="tiles">
-        {found.map((store) => (
-          <a class="tile" key={store.name} href={link(['events', store.name])}>
-            <span>
-              <Text text={store.name} />
-            </span>
-            <span class="value">{formatCount(store.events)}</span>
-            <span class="soft small">events</span>
-          </a>
-        ))}
-      </div>
-      {stores.every((store) => store.events === 0) && (
-        <Empty title="No events yet" command={APPEND('courses')}>
-          <p>This appends the first one, and creates its store:</p>
-        </Empty>
+    <NameList list={stores} noun="store" name={(store) => store.name} search actions={create}>
+      {(found) => (
+        <>
+          <ProblemNotice problem={action.problem} />
+          <div class="tiles">
+            {found.map((store) => (
+              <a class="tile" key={store.name} href={link(['events', store.name])}>
+                <span>
+                  <Text text={store.name} />
+                </span>
+                <span class="value">{formatCount(store.events)}</span>
+                <span class="soft small">events</span>
+              </a>
+            ))}
+          </div>
+          {!stores.hasMore && stores.data?.every((store) => store.events === 0) && (
+            <Empty title="No events yet" command={APPEND('courses')}>
+              <p>This appends the first one, and creates its store:</p>
+            </Empty>
+          )}
+        </>
       )}
-    </>
+    </NameList>
   )
 }
 
@@ -455,13 +457,11 @@ const StorePage = ({ store }: { store: string }) => {
 
 export const Events = () => {
   const store = objectName()
-  const stores = useLoaded(store === '' ? 'stores' : undefined, listStores, 5_000)
   if (store !== '') return <StorePage store={store} />
   return (
     <>
       <h1>Events</h1>
-      <ProblemNotice problem={stores.problem} retry={stores.reload} />
-      {stores.data ? <StoreList stores={stores.data} reload={stores.reload} /> : stores.problem ? null : <Busy />}
+      <StoreList />
     </>
   )
 }

@@ -16,13 +16,14 @@ import {
   setPassword,
 } from '../api/keep'
 import type { Backup, Roles, User } from '../api/keep'
-import { useLoaded } from '../api/resource'
+import { useLoaded, usePages } from '../api/resource'
 import { loadSession, may, session } from '../api/session'
 import { formatBytes, formatCount } from '../base/format'
 import { link, segments } from '../route'
 import { useAction } from '../ui/action'
 import { Form, Submit } from '../ui/form'
 import type { Texts } from '../ui/form'
+import { Find, NameList } from '../ui/list'
 import { Busy, Card, Code, Confirm, Dialog, Empty, Field, ProblemNotice, SeqLink, Tabs, Text, Time } from '../ui/parts'
 import { Table } from '../ui/table'
 
@@ -97,7 +98,7 @@ const Password = ({ name, done }: { name: string; done: () => void }) => {
 }
 
 const Users = () => {
-  const users = useLoaded('users', listUsers)
+  const users = usePages('users', listUsers)
   const [dialog, setDialog] = useState<{ user: User; kind: 'grant' | 'password' }>()
   const [turn, setTurn] = useState(0)
   const action = useAction(() => {
@@ -111,41 +112,43 @@ const Users = () => {
   }
   return (
     <div class="stack">
-      <ProblemNotice problem={users.problem ?? action.problem} />
+      <ProblemNotice problem={action.problem} />
       {users.data?.length === 0 && session.value?.kind === 'anonymous' && (
         <div class="notice warn">
           <p>There are no users: every client that reaches this server has every right. The first user closes it; give that user admin on all stores (*).</p>
         </div>
       )}
-      {users.data && users.data.length > 0 && (
-        <Card title="Users">
-          <Table
-            label="Users"
-            rows={users.data}
-            id={(user) => user.name}
-            columns={[
-              { name: 'Name', cell: (user) => <Text text={user.name} /> },
-              { name: 'Rights', cell: (user) => <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} /> },
-              { name: 'Created', cell: (user) => <Time at={user.created_at} /> },
-              {
-                name: 'Actions',
-                kind: 'actions',
-                cell: (user) => (
-                  <>
-                    <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
-                      Grant
-                    </button>
-                    <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
-                      Password
-                    </button>
-                    <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
-                  </>
-                ),
-              },
-            ]}
-          />
-        </Card>
-      )}
+      <NameList list={users} noun="user" name={(user) => user.name} empty={<></>}>
+        {(found) => (
+          <Card title="Users">
+            <Table
+              label="Users"
+              rows={found}
+              id={(user) => user.name}
+              columns={[
+                { name: 'Name', cell: (user) => <Text text={user.name} /> },
+                { name: 'Rights', cell: (user) => <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} /> },
+                { name: 'Created', cell: (user) => <Time at={user.created_at} /> },
+                {
+                  name: 'Actions',
+                  kind: 'actions',
+                  cell: (user) => (
+                    <>
+                      <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
+                        Grant
+                      </button>
+                      <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
+                        Password
+                      </button>
+                      <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
+                    </>
+                  ),
+                },
+              ]}
+            />
+          </Card>
+        )}
+      </NameList>
       <Card title="New user" narrow>
         <Form
           key={turn}
@@ -176,38 +179,40 @@ const Users = () => {
 const DAY = 86_400
 
 const Tokens = () => {
-  const tokens = useLoaded('tokens', listTokens)
+  const tokens = usePages('tokens', listTokens)
   const [created, setCreated] = useState<string>()
   const action = useAction(tokens.reload)
   return (
     <div class="stack">
-      <ProblemNotice problem={tokens.problem ?? action.problem} />
+      <ProblemNotice problem={action.problem} />
       {created !== undefined && (
         <Dialog title="The token" close={() => setCreated(undefined)}>
           <p>It is shown this once; the server stores only its hash.</p>
           <Code text={created} />
         </Dialog>
       )}
-      {tokens.data && tokens.data.length > 0 && (
-        <Card title="API tokens">
-          <Table
-            label="API tokens"
-            rows={tokens.data}
-            id={(token) => token.id}
-            columns={[
-              { name: 'Name', cell: (token) => <Text text={token.name} /> },
-              { name: 'Rights', cell: (token) => <RoleList roles={token.roles} /> },
-              { name: 'Created', cell: (token) => <Time at={token.created_at} /> },
-              { name: 'Expires', cell: (token) => (token.expires_at === null ? 'never' : <Time at={token.expires_at} />) },
-              {
-                name: 'Actions',
-                kind: 'actions',
-                cell: (token) => <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />,
-              },
-            ]}
-          />
-        </Card>
-      )}
+      <NameList list={tokens} noun="token" name={(token) => token.name} empty={<></>}>
+        {(found) => (
+          <Card title="API tokens">
+            <Table
+              label="API tokens"
+              rows={found}
+              id={(token) => token.id}
+              columns={[
+                { name: 'Name', cell: (token) => <Text text={token.name} /> },
+                { name: 'Rights', cell: (token) => <RoleList roles={token.roles} /> },
+                { name: 'Created', cell: (token) => <Time at={token.created_at} /> },
+                { name: 'Expires', cell: (token) => (token.expires_at === null ? 'never' : <Time at={token.expires_at} />) },
+                {
+                  name: 'Actions',
+                  kind: 'actions',
+                  cell: (token) => <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />,
+                },
+              ]}
+            />
+          </Card>
+        )}
+      </NameList>
       <Card title="New token" narrow>
         <Form
           submit={(text, fields) => {
@@ -294,7 +299,7 @@ const Settings = () => {
   return (
     <Card
       title="Settings in force"
-      actions={<input data-search aria-label="Find a setting" placeholder="Find a setting (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
+      actions={<Find noun="setting" text={filter} change={setFilter} />}
     >
       <Table
         label="Settings"

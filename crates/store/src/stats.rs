@@ -7,7 +7,7 @@ use crate::store::Store;
 /// Numbers about a store, per keyspace and in all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// One per keyspace, in the order of their numbers.
+    /// The keyspaces: all of them by number, or some of them by name.
     pub keyspaces: Vec<KeyspaceStats>,
     /// Bytes of decoded blocks in the cache.
     pub cache_bytes: u64,
@@ -22,6 +22,8 @@ pub struct StoreStats {
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
+    /// Its number.
+    pub number: u16,
     /// Level 0 first. In level 0 `flushes` of them overlap.
     pub levels: Vec<LevelStats>,
     /// Flushes that are not merged yet: sources that a read may have to search besides the levels.
@@ -71,25 +73,38 @@ impl LevelStats {
 impl Store {
     /// Counts what the footers of all runs say. Touches no block.
     pub fn stats(&self) -> StoreStats {
-        let written = self.written();
-        let keyspaces: Vec<KeyspaceStats> = self
-            .view()
-            .keyspaces
-            .iter()
-            .enumerate()
-            .map(|(index, keyspace)| {
-                let written = written.get(index).copied().unwrap_or_default();
-                KeyspaceStats {
-                    flushed_bytes: written.flushed,
-                    compacted_bytes: written.compacted,
-                    ..KeyspaceStats::of(keyspace)
-                }
+        self.stats_with(|keyspaces| (0..keyspaces.len()).collect())
+    }
+
+    /// As [`Store::stats`], with the first `limit` keyspaces whose names come after `after`, by name.
+    pub fn stats_after(&self, after: Option<&str>, limit: usize) -> StoreStats {
+        self.stats_with(|keyspaces| {
+            let name = |index: &usize| keyspaces.get(*index).map_or("", |keyspace| keyspace.name.as_str());
+            let mut found: Vec<usize> = (0..keyspaces.len()).collect();
+            found.retain(|index| after.is_none_or(|after| name(index) > after));
+            found.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+            found.truncate(limit);
+            found
+        })
+    }
+
+    /// The totals, and the keyspaces at the indexes that `choose` returns.
+    fn stats_with(&self, choose: impl FnOnce(&[Arc<KeyspaceView>]) -> Vec<usize>) -> StoreStats {
+        let (written, view) = (self.written(), self.view());
+        let stats = |index: usize| {
+            let written = written.get(index).copied().unwrap_or_default();
+            Some(KeyspaceStats {
+                number: u16::try_from(index).ok()?,
+                flushed_bytes: written.flushed,
+                compacted_bytes: written.compacted,
+                ..KeyspaceStats::of(view.keyspaces.get(index)?)
             })
-            .collect();
+        };
         let cache_bytes = self.files().cache.weight();
+        let runs = view.keyspaces.iter().flat_map(|keyspace| keyspace.runs());
         StoreStats {
-            memory_bytes: cache_bytes + keyspaces.iter().map(|k| k.memory_bytes).sum::<u64>(),
-            keyspaces,
+            memory_bytes: cache_bytes + runs.map(|run| run.memory_bytes() as u64).sum::<u64>(),
+            keyspaces: choose(&view.keyspaces).into_iter().filter_map(stats).collect(),
             cache_bytes,
             cache_bytes_max: self.files().options.cache_bytes,
         }

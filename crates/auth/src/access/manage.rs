@@ -1,6 +1,7 @@
 //! Creating, changing and dropping users and tokens. Each change is one transaction, durable when it returns.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +10,7 @@ use ropewalk::engine::Keyspace;
 use ropewalk::hooks::hex;
 use sha2::{Digest, Sha256};
 
-use super::{Access, User};
+use super::Access;
 use crate::bytes::random;
 use crate::caller::{ALL_STORES, Caller, Right, Roles};
 use crate::error::{AuthError, Result};
@@ -46,6 +47,13 @@ pub struct TokenInfo {
     pub expires_micros: Option<i64>,
 }
 
+impl TokenInfo {
+    /// Its place in the list of tokens: sorts as the times of creation do, then as the ids.
+    pub fn place(&self) -> String {
+        place(self.created_micros, &self.id)
+    }
+}
+
 fn check_name(kind: &str, name: &str) -> Result<()> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
@@ -74,30 +82,48 @@ fn no_user(name: &str) -> AuthError {
 }
 
 impl Access {
-    /// The users, by name.
+    /// The users whose names come after `after`, by name.
     ///
     /// # Errors
     /// [`AuthError::PermissionDenied`].
-    pub fn users(&self, caller: &Caller) -> Result<Vec<UserInfo>> {
+    pub fn users_after(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+    ) -> Result<impl Iterator<Item = UserInfo> + use<>> {
         caller.check(Right::Admin, None)?;
-        let info = |(name, user): (&String, &User)| UserInfo {
-            name: name.clone(),
-            roles: user.record.roles.clone(),
-            created_micros: user.record.created_micros,
-        };
-        Ok(self.known().users.iter().map(info).collect())
+        let (known, mut after) = (self.known(), after.map(str::to_owned));
+        Ok(std::iter::from_fn(move || {
+            let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let (name, user) = known.users.range::<str, _>((from, Bound::Unbounded)).next()?;
+            after = Some(name.clone());
+            let UserRecord { roles, created_micros, .. } = &user.record;
+            Some(UserInfo { name: name.clone(), roles: roles.clone(), created_micros: *created_micros })
+        }))
     }
 
-    /// The tokens, oldest first.
+    /// The tokens whose [places](TokenInfo::place) come after `after`, oldest first.
     ///
     /// # Errors
     /// [`AuthError::PermissionDenied`].
-    pub fn tokens(&self, caller: &Caller) -> Result<Vec<TokenInfo>> {
+    pub fn tokens_after(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+    ) -> Result<impl Iterator<Item = TokenInfo> + use<>> {
         caller.check(Right::Admin, None)?;
-        let mut tokens: Vec<_> =
-            self.known().tokens.values().map(|token| token_info(&token.id, &token.record)).collect();
-        tokens.sort_by(|a, b| (a.created_micros, &a.id).cmp(&(b.created_micros, &b.id)));
-        Ok(tokens)
+        let known = self.known();
+        let places = known.tokens.iter().map(|(hash, token)| {
+            let place = place(token.record.created_micros, &token.id);
+            (place, hash.clone())
+        });
+        let mut places: Vec<_> =
+            places.filter(|(place, _)| after.is_none_or(|after| place.as_str() > after)).collect();
+        places.sort_unstable();
+        Ok(places.into_iter().filter_map(move |(_, hash)| {
+            let token = known.tokens.get(&hash)?;
+            Some(token_info(&token.id, &token.record))
+        }))
     }
 
     /// Creates a user.
@@ -325,6 +351,10 @@ impl Access {
 /// True when a caller with these roles administers the entire server.
 fn is_administrator(roles: &Roles) -> bool {
     roles.get(ALL_STORES).is_some_and(|rights| rights.contains(&Right::Admin))
+}
+
+fn place(created_micros: i64, id: &str) -> String {
+    format!("{:020}.{id}", created_micros.max(0))
 }
 
 fn token_info(id: &str, record: &TokenRecord) -> TokenInfo {

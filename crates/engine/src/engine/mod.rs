@@ -545,6 +545,15 @@ impl Engine {
 
     /// Activity and memory use of the engine.
     pub fn stats(&self) -> EngineStats {
+        self.stats_with(self.core.store.stats())
+    }
+
+    /// As [`Engine::stats`], with the first `limit` keyspaces whose names come after `after`, by name.
+    pub fn stats_after(&self, after: Option<&str>, limit: usize) -> EngineStats {
+        self.stats_with(self.core.store.stats_after(after, limit))
+    }
+
+    fn stats_with(&self, store: StoreStats) -> EngineStats {
         let checkpoint = self.core.store.checkpoint();
         let (flush_error, reader_waits) = {
             let background = self.core.background.lock();
@@ -556,7 +565,7 @@ impl Engine {
             checkpoint: checkpoint.seq,
             checkpoint_lsn: checkpoint.lsn,
             log: self.core.log.stats(),
-            store: self.core.store.stats(),
+            store,
             write_bytes: self.core.versions.write_bytes(),
             write_bytes_max: self.core.options.write_bytes_max(),
             frozen: self.core.versions.current().frozen.len(),

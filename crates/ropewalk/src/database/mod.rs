@@ -538,6 +538,11 @@ impl Database {
         self.engine.stats()
     }
 
+    /// As [`Database::stats`], with the first `limit` keyspaces whose names come after `after`, by name.
+    pub fn stats_after(&self, after: Option<&str>, limit: usize) -> EngineStats {
+        self.engine.stats_after(after, limit)
+    }
+
     /// Reads all stored bytes and checks all checksums and invariants.
     ///
     /// # Errors

@@ -270,34 +270,51 @@ impl SeriesAt<'_> {
     pub fn cardinality(&self, top: usize) -> Cardinality {
         self.with_index(|index, ids| {
             let mut all = Cardinality { series: ids.len(), index_bytes: index.bytes(), ..Default::default() };
+            let mut label = None::<LabelCount>;
             index.census(ids, |name, value, series| {
                 all.pairs += 1;
-                match all.labels.last_mut().filter(|last| last.name == name) {
-                    Some(last) => {
-                        last.values += 1;
-                        last.series += series;
+                match label.as_mut().filter(|label| label.name == name) {
+                    Some(label) => {
+                        label.values += 1;
+                        label.series += series;
                     }
-                    None => all.labels.push(LabelCount { name: name.to_owned(), values: 1, series }),
+                    None => {
+                        let begun = LabelCount { name: name.to_owned(), values: 1, series };
+                        keep_label(&mut all.labels, top, label.replace(begun));
+                    }
                 }
                 let count = || ValueCount { name: name.to_owned(), value: value.to_owned(), series };
-                keep_top(&mut all.values, top, series, count);
+                keep_top(&mut all.values, top, |other| other.series, series, count);
                 if name == METRIC_NAME {
-                    keep_top(&mut all.metrics, top, series, count);
+                    keep_top(&mut all.metrics, top, |other| other.series, series, count);
                 }
             });
-            all.labels.sort_by(|a, b| b.values.cmp(&a.values).then(a.name.cmp(&b.name)));
-            all.labels.truncate(top);
+            keep_label(&mut all.labels, top, label);
             all
         })
         .unwrap_or_default()
     }
 }
 
-/// Retains the `top` largest counts, largest first; of equal ones the first that came.
-fn keep_top(all: &mut Vec<ValueCount>, top: usize, series: u64, count: impl FnOnce() -> ValueCount) {
-    let at = all.partition_point(|other| other.series >= series);
+/// Retains the `top` labels with the most values.
+fn keep_label(all: &mut Vec<LabelCount>, top: usize, label: Option<LabelCount>) {
+    if let Some(label) = label {
+        keep_top(all, top, |other| other.values, label.values, || label);
+    }
+}
+
+/// Retains the `top` entries of the highest ranks, highest first; of equal ones the first that came. `rank` is
+/// that of `entry`.
+fn keep_top<T>(
+    all: &mut Vec<T>,
+    top: usize,
+    rank_of: impl Fn(&T) -> u64,
+    rank: u64,
+    entry: impl FnOnce() -> T,
+) {
+    let at = all.partition_point(|other| rank_of(other) >= rank);
     if at < top {
-        all.insert(at, count());
+        all.insert(at, entry());
         all.truncate(top);
     }
 }

@@ -175,7 +175,14 @@ impl Remote {
     }
 
     pub(crate) fn stats(&self) -> Result<StatsAnswer> {
-        self.client.ask(Method::GET, "/v1/stats", NOTHING)
+        let mut all: StatsAnswer = self.client.ask(Method::GET, "/v1/stats", NOTHING)?;
+        while let Some(next) = all.next.take() {
+            let path = format!("/v1/stats?after={}", encode(&next));
+            let page: StatsAnswer = self.client.ask(Method::GET, &path, NOTHING)?;
+            all.keyspaces.extend(page.keyspaces);
+            all.next = page.next;
+        }
+        Ok(all)
     }
 
     /// Requests a backup on the server, which chooses a name if `name` is `None`.

@@ -85,7 +85,7 @@ impl<'a> GroupBody<'a> {
 /// A page of a list that is sorted by name.
 #[derive(Deserialize)]
 pub(super) struct ListAnswer<T> {
-    #[serde(alias = "groups", alias = "stores")]
+    #[serde(alias = "groups", alias = "stores", alias = "users", alias = "tokens")]
     pub(super) entries: Vec<T>,
     /// The next page begins after this name.
     pub(super) next: Option<String>,
@@ -353,6 +353,8 @@ pub(crate) struct StatsAnswer {
     pub(crate) cache_bytes_max: u64,
     pub(crate) run_memory_bytes: u64,
     pub(crate) keyspaces: Vec<KeyspaceAnswer>,
+    /// The next page of keyspaces begins after this name.
+    pub(super) next: Option<String>,
 }
 
 #[derive(Deserialize)]

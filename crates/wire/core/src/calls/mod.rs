@@ -635,13 +635,17 @@ impl Service {
         if deleted { Ok(()) } else { Err(missing().into()) }
     }
 
-    /// State and sizes of the engine.
+    /// State and sizes of the engine, with a page of its keyspaces, by name, and the name after which the next
+    /// page begins.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`].
-    pub fn stats(&self, caller: &Caller) -> Result<EngineStats> {
+    pub fn stats(&self, caller: &Caller, page: &Page) -> Result<(EngineStats, Option<String>)> {
         caller.check(Right::Read, None)?;
-        Ok(self.0.db.stats())
+        let mut stats = self.0.db.stats_after(page.after(), page.sought());
+        let (keyspaces, next) = page.cut(stats.store.keyspaces, |keyspace| &keyspace.name);
+        stats.store.keyspaces = keyspaces;
+        Ok((stats, next))
     }
 }
 

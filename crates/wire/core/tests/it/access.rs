@@ -30,7 +30,7 @@ async fn first_user_ends_anonymous_access() {
     denied(access.create_user(&ann, "eve", "x", Roles::new()).await);
     denied(access.grant(&ann, "ann", "*", Right::Admin).await);
     denied(access.drop_user(&ann, "ann").await);
-    denied(access.users(&ann).map(drop));
+    denied(access.users_after(&ann, None).map(drop));
     denied(access.create_token(&ann, "t", Roles::new(), None).await.map(drop));
 }
 

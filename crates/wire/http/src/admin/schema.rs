@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::kit::memory::counted_json;
+use crate::kit::counted::counted;
 use crate::kit::path::PathRequest;
 use crate::kit::problem::Result;
 use crate::route::Route;
@@ -121,7 +121,7 @@ async fn schema(PathRequest { app, caller, .. }: PathRequest) -> Result<Response
         serde_json::to_vec(&found).map_err(|error| WireError::new(Code::Internal, format!("schema: {error}")))
     };
     let out = service.run_blocking_limited(encoded).await?;
-    counted_json(service, out)
+    counted(service, out)
 }
 
 /// The error of reading the declared projections.

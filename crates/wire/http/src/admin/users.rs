@@ -6,15 +6,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::http::StatusCode;
+use axum::response::Response;
 use ropewalk_auth::{Needs, Resource, Right, Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use crate::kit::body::{JsonText, NoBody};
+use crate::kit::counted::counted_json;
 use crate::kit::encode::time;
+use crate::kit::params::{PageParams, Params};
 use crate::kit::path::PathRequest;
-use crate::kit::problem::Result;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 const ADMIN: Needs = Needs::admin(Resource::AllStores);
@@ -78,6 +81,11 @@ pub(super) fn roles_out(roles: Roles) -> RolesIn {
         .into_iter()
         .map(|(store, rights)| (store, rights.into_iter().map(RightName::from).collect()))
         .collect()
+}
+
+/// Approximate bytes.
+fn bytes(roles: &Roles) -> usize {
+    roles.iter().map(|(store, rights)| store.len() + 16 * rights.len()).sum()
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -157,6 +165,9 @@ impl From<UserInfo> for UserOut {
 #[schema(as = Users)]
 struct UsersOut {
     users: Vec<UserOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -187,6 +198,10 @@ impl From<TokenInfo> for TokenOut {
 #[schema(as = Tokens)]
 struct TokensOut {
     tokens: Vec<TokenOut>,
+    /// `after` of the next page; absent on the last page. It is not a name, and the token before it may be dropped
+    /// meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -202,11 +217,15 @@ struct CreatedTokenOut {
 /// The users, by name.
 #[utoipa::path(
     get, path = "/v1/users", operation_id = "list_users", tag = "access",
-    responses((status = 200, description = "All of them, without anything of their passwords.", body = UsersOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them, without anything of their passwords. It ends after 4 MiB of roles, too.", body = UsersOut)),
 )]
-async fn list_users(at: PathRequest) -> Result<Json<UsersOut>> {
-    let users = at.app.service.access().users(&at.caller)?;
-    Ok(Json(UsersOut { users: users.into_iter().map(UserOut::from).collect() }))
+async fn list_users(at: PathRequest) -> Result<Response> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let users = at.app.service.access().users_after(&at.caller, page.after())?.map(Ok::<_, Problem>);
+    let (users, next) = page.fill(users, |user| user.name.clone(), |user| bytes(&user.roles))?;
+    let users = users.into_iter().map(UserOut::from).collect();
+    counted_json(&at.app.service, &UsersOut { users, next })
 }
 
 /// Creates a user.
@@ -279,11 +298,15 @@ async fn revoke(at: PathRequest<UserRole>, NoBody: NoBody) -> Result<StatusCode>
 /// The API tokens, oldest first, without the tokens themselves, which are not stored.
 #[utoipa::path(
     get, path = "/v1/tokens", operation_id = "list_tokens", tag = "access",
-    responses((status = 200, description = "Their names, rights and times.", body = TokensOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them: names, rights and times. It ends after 4 MiB of roles, too.", body = TokensOut)),
 )]
-async fn list_tokens(at: PathRequest) -> Result<Json<TokensOut>> {
-    let tokens = at.app.service.access().tokens(&at.caller)?;
-    Ok(Json(TokensOut { tokens: tokens.into_iter().map(TokenOut::from).collect() }))
+async fn list_tokens(at: PathRequest) -> Result<Response> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let tokens = at.app.service.access().tokens_after(&at.caller, page.after())?.map(Ok::<_, Problem>);
+    let (tokens, next) = page.fill(tokens, TokenInfo::place, |token| bytes(&token.roles))?;
+    let tokens = tokens.into_iter().map(TokenOut::from).collect();
+    counted_json(&at.app.service, &TokensOut { tokens, next })
 }
 
 /// Creates an API token, which is returned in this response and never again.

@@ -21,9 +21,9 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::kit::body::{BodyProblem, JsonText, NoBody, from_json};
+use crate::kit::counted::counted;
 use crate::kit::encode::{put_event, put_string, put_time, time};
 use crate::kit::json::{EventOut, Object, QueryIn};
-use crate::kit::memory::counted_json;
 use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndGroup, StoreName};
 use crate::kit::problem::Result;
@@ -534,7 +534,7 @@ async fn parked(at: PathRequest<StoreAndGroup>) -> Result<Response> {
         out.push(b'}');
     });
     out.push(b'}');
-    counted_json(&at.app.service, out)
+    counted(&at.app.service, out)
 }
 
 /// Hands parked events out again, at once and with all their tries.

@@ -7,17 +7,17 @@ use ropewalk::Database;
 use ropewalk_auth::{Needs, Resource, Right};
 use ropewalk_sql::{
     DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
-    Session, SqlError, parked_at, projection_at, projections_at, state,
+    Session, SqlError, parked_at, projection_at, projections_after, state,
 };
-use ropewalk_wire::{Code, WireError, run_unpinned};
+use ropewalk_wire::{Bounds, Code, WireError, run_unpinned};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
 use crate::kit::body::{JsonText, NoBody};
+use crate::kit::counted::counted_json;
 use crate::kit::encode::time;
-use crate::kit::memory::counted_json;
-use crate::kit::params::Params;
+use crate::kit::params::{PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndProjection, StoreName};
 use crate::kit::problem::{Problem, Result};
 use crate::route::{Route, STORE};
@@ -126,6 +126,19 @@ struct ProjectionOut {
     on: Vec<RuleBody>,
 }
 
+impl ProjectionOut {
+    /// Approximate bytes.
+    fn bytes(&self) -> usize {
+        let rule =
+            |rule: &RuleBody| rule.types.iter().chain(&rule.statements).map(String::len).sum::<usize>();
+        let names = self.tables.iter().chain(&self.collections).map(String::len).sum::<usize>();
+        self.name.len()
+            + self.error.as_ref().map_or(0, String::len)
+            + names
+            + self.on.iter().map(rule).sum::<usize>()
+    }
+}
+
 impl From<ProjectionInfo> for ProjectionOut {
     fn from(info: ProjectionInfo) -> Self {
         let (state, error) = (info.state(), info.error().map(str::to_owned));
@@ -174,6 +187,9 @@ impl From<DamagedProjection> for ProjectionOut {
 #[schema(as = Projections)]
 struct ProjectionsOut {
     projections: Vec<ProjectionOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Which event.
@@ -272,22 +288,29 @@ async fn change(at: InProjection, change: ProjectionChange) -> Result<Json<Proje
 /// The projections of a store, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/projections", operation_id = "list_projections", tag = "consumers",
-    params(StoreName),
-    responses((status = 200, description = "All of them.", body = ProjectionsOut)),
+    params(StoreName, PageParams),
+    responses((status = 200, description = "A page of them. It ends after 4 MiB of declarations, too.", body = ProjectionsOut)),
 )]
-async fn list_projections(at: PathRequest<StoreName>) -> Result<Json<ProjectionsOut>> {
-    let PathRequest { app, caller, names: StoreName { store }, .. } = at;
+async fn list_projections(at: PathRequest<StoreName>) -> Result<Response> {
+    let PathRequest { app, caller, names: StoreName { store }, query } = at;
+    let page = Params::only_page(query.as_deref())?;
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
     // A name that no store may have is an error, not an empty list.
     db.events(&store).map_err(WireError::from)?;
-    let all =
-        app.service.run_blocking_limited(|| projections_at(db, &db.snapshot())).await.map_err(refused)?;
-    let readable = all.readable.into_iter().filter(|info| info.def.store == store).map(ProjectionOut::from);
-    // The store of a damaged declaration may not be known.
-    let is_listed = |damaged: &DamagedProjection| damaged.store == store || damaged.store.is_empty();
-    let damaged = all.damaged.into_iter().filter(is_listed).map(ProjectionOut::from);
-    Ok(Json(ProjectionsOut { projections: readable.chain(damaged).collect() }))
+    let bounds = Bounds::new(&app.service);
+    let read = || {
+        let snapshot = db.snapshot();
+        let entries = projections_after(db, &snapshot, &store, page.after()).map(
+            |entry| -> Result<ProjectionOut, Problem> {
+                bounds.look().map_err(WireError::from)?;
+                Ok(entry.map_err(refused)?.map_or_else(ProjectionOut::from, ProjectionOut::from))
+            },
+        );
+        bounds.run(|| page.fill(entries, |one| one.name.clone(), ProjectionOut::bytes))
+    };
+    let (projections, next) = app.service.run_blocking_limited(read).await?;
+    counted_json(&app.service, &ProjectionsOut { projections, next })
 }
 
 /// The state of a projection.
@@ -426,8 +449,5 @@ async fn parked_of_projection(at: InProjection) -> Result<Response> {
         parked_at(db, &db.snapshot(), &projection, generation, (after, limit)).map_err(refused)
     };
     let parked = app.service.run_blocking_limited(read).await?;
-    let page = AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() };
-    let out = serde_json::to_vec(&page)
-        .map_err(|error| Problem::new(Code::Internal, format!("parked events: {error}")))?;
-    counted_json(&app.service, out)
+    counted_json(&app.service, &AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() })
 }

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::engine::EngineStats;
 use ropewalk_auth::{Caller, Needs, Resource};
-use ropewalk_wire::{OperationStats, Service, StoreInfo, WireError};
+use ropewalk_wire::{OperationStats, Page, Service, StoreInfo, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -151,7 +151,11 @@ pub(super) struct StatsOut {
     cache_bytes_max: u64,
     /// Memory that runs hold: cache, fences, models, filters.
     run_memory_bytes: u64,
+    /// A page of them, by name.
     keyspaces: Vec<KeyspaceOut>,
+    /// `after` of the next page of keyspaces; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
     /// Open connections of each port.
     connections: Vec<ConnectionsOut>,
     /// Requests since the start of the server: those whose operation has the longest mean time first.
@@ -205,6 +209,8 @@ struct LogOut {
 #[schema(as = KeyspaceStats)]
 struct KeyspaceOut {
     name: String,
+    /// Its number in the change feed.
+    number: u16,
     entries: u64,
     raw_bytes: u64,
     file_bytes: u64,
@@ -226,8 +232,8 @@ impl StatsOut {
     ///
     /// # Errors
     /// The caller may not read every store.
-    pub(super) fn read(service: &Service, caller: &Caller) -> Result<Self, WireError> {
-        let stats = service.stats(caller)?;
+    pub(super) fn read(service: &Service, caller: &Caller, page: &Page) -> Result<Self, WireError> {
+        let (stats, next) = service.stats(caller, page)?;
         let metrics = service.metrics();
         let connections = metrics.connections().into_iter();
         let mut operations: Vec<OperationOut> = metrics.operations().into_iter().map(Into::into).collect();
@@ -235,6 +241,7 @@ impl StatsOut {
         Ok(Self {
             connections: connections.map(|(protocol, open)| ConnectionsOut { protocol, open }).collect(),
             operations,
+            next,
             ..Self::of_engine(stats)
         })
     }
@@ -242,6 +249,7 @@ impl StatsOut {
     fn of_engine(stats: EngineStats) -> Self {
         let keyspaces = stats.store.keyspaces.into_iter().map(|keyspace| KeyspaceOut {
             name: keyspace.name,
+            number: keyspace.number,
             entries: keyspace.entries,
             raw_bytes: keyspace.raw_bytes,
             file_bytes: keyspace.file_bytes,
@@ -271,6 +279,7 @@ impl StatsOut {
             cache_bytes_max: stats.store.cache_bytes_max,
             run_memory_bytes: stats.store.memory_bytes,
             keyspaces: keyspaces.collect(),
+            next: None,
             connections: Vec::new(),
             operations: Vec::new(),
         }
@@ -280,8 +289,10 @@ impl StatsOut {
 /// State and sizes of the engine, connections, and times of requests. Needs the right to read every store.
 #[utoipa::path(
     get, path = "/v1/stats", operation_id = "stats", tag = "stores",
-    responses((status = 200, description = "The current values.", body = StatsOut)),
+    params(PageParams),
+    responses((status = 200, description = "The current values, with a page of the keyspaces.", body = StatsOut)),
 )]
 async fn stats(at: PathRequest) -> Result<Json<StatsOut>> {
-    Ok(Json(StatsOut::read(&at.app.service, &at.caller)?))
+    let page = Params::only_page(at.query.as_deref())?;
+    Ok(Json(StatsOut::read(&at.app.service, &at.caller, &page)?))
 }

@@ -123,7 +123,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("listCollections", Run::Read(definitions::list_collections), "lists collections"),
     command("listDatabases", Run::Read(definitions::list_databases), "lists databases"),
     command("validate", Run::Read(definitions::validate), "checks a collection and its indexes"),
-    command("usersInfo", Run::Quick(users::info), "lists users"),
+    command("usersInfo", Run::Read(users::info), "lists users"),
     command("createUser", Run::Users, "makes a user"),
     command("updateUser", Run::Users, "changes a user's password or roles"),
     command("dropUser", Run::Users, "drops a user"),

@@ -1,9 +1,7 @@
 //! Databases, collections and indexes: created, listed, changed, dropped.
 
 use ropewalk::documents::lang::key::IndexField;
-use ropewalk::documents::lang::{
-    self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Filter, LangError, Options, Value, Writer,
-};
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
 use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
@@ -18,6 +16,7 @@ use crate::crud::write::int;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
 use crate::server::current_ops::with_documents;
+use crate::protocol::reply::check_list;
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
 
@@ -596,7 +595,7 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
         _ => Filter::all(),
     };
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
-    let (mut total, mut out, mut reply_bytes) = (0, Writer::new(), 0);
+    let (mut total, mut out) = (0, Writer::new());
     out.open_array("databases");
     for name in names {
         call.may_go_on()?;
@@ -614,15 +613,9 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         let database = database.finish();
         if filter.matches(database.doc())? {
-            // Each element has its index as its name.
-            reply_bytes += database.bytes().len() + 16;
-            if reply_bytes > DOCUMENT_BYTES_MAX {
-                let message =
-                    format!("the list of databases exceeds {DOCUMENT_BYTES_MAX} bytes; use a filter");
-                return Err(LangError::new(lang::Code::BSONObjectTooLarge, message).into());
-            }
             total += bytes;
             out.put("", Value::Document(database.doc()));
+            check_list(&out, "databases", "use a filter")?;
         }
     }
     out.close();
