@@ -3,14 +3,14 @@
 //!   open ─▶ length, last bytes of the file ─▶ trailer, footer
 //!   first read of a block ─▶ index, mapping ─▶ BlockAccess        first question to the filter ─▶ filter
 //!
-//! So opening a store takes two calls and one read per run, whatever the size of the runs.
+//! So an opening makes three calls per run (open, length, read), whatever the size of the run.
 //!
 //! Invariants
 //! 1. A missing file and a wrong length are found by the opening; only damage inside the file is found later.
 //! 2. A part that cannot be loaded is an error of the read that needs it. The failure is not stored: the next use
 //!    loads again.
-//! 3. After the first load, readers share the part without a lock. Threads that load it at the same time all read it;
-//!    one result is stored.
+//! 3. After the first load, readers share the part without a lock. Threads that load it at the same time all read the
+//!    file; one result is stored.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,8 @@ use crate::run::footer::{Footer, Parts, TRAILER_BYTES, Trailer, TrailerError, VE
 use crate::run::index::Index;
 use crate::run::{BlockAccess, DATA_BYTES_MAX, INDEX_BYTES, Run, block};
 
-/// Bytes read at the end of a file at once. A footer takes about 100, two keys and the range tombstones.
+/// Bytes read at the end of a file at once. A footer takes about 100 bytes, two keys and the range tombstones; one
+/// that is longer is read separately.
 const TAIL_BYTES: usize = 1024;
 
 impl Run {
