@@ -100,6 +100,24 @@ fn opening_reads_one_kibibyte_per_run_and_neither_index_nor_filter() {
 }
 
 #[test]
+fn footer_longer_than_the_first_read_is_read_separately() {
+    let disk = build(Compression::None);
+    let store = open(&disk);
+    let memtable = Memtable::new();
+    for n in 0..500_u64 {
+        memtable.delete_range(&key(RUNS, 10 * n), &key(RUNS, 10 * n + 5), Seq(1));
+    }
+    let new_l0 = store.write_memtable(ROWS_KEYSPACE, &memtable, &[]).unwrap();
+    store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
+    drop(store);
+    let reads = disk.count(DiskOp::Read);
+    let store = open(&disk);
+    assert_eq!(disk.count(DiskOp::Read) - reads, 1 + RUNS + 2);
+    assert_eq!(store.stats().keyspaces[0].range_tombstones, 500);
+    assert_eq!(store.verify().unwrap().damage, []);
+}
+
+#[test]
 fn first_read_loads_the_parts_it_needs_and_only_then_they_count_as_memory() {
     let disk = build(Compression::None);
     let store = open(&disk);
