@@ -473,7 +473,7 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
     }
     for ((is_tag, term), expected) in terms {
         let query = if is_tag { Query::from_tags([&*term]) } else { Query::from_types([&*term]) };
-        let mut plan = store.plan(&query, (1, u64::MAX));
+        let mut plan = store.plan(&query, (1, u64::MAX))?;
         let (mut found, mut at) = (0, 1);
         while let Some(position) = plan.seek_ge(at)?.filter(|p| *p <= head) {
             found += 1;

@@ -13,7 +13,8 @@ pub struct StoreStats {
     pub cache_bytes: u64,
     /// Bound of the cache, in bytes.
     pub cache_bytes_max: u64,
-    /// Bytes of memory held in all: the cache, fences, models, offsets, filters. Mapped pages are not counted.
+    /// Bytes of memory held in all: the cache, and of the runs read so far the indexes and filters. Mapped pages are
+    /// not counted.
     pub memory_bytes: u64,
 }
 
@@ -44,14 +45,14 @@ pub struct KeyspaceStats {
     pub runs_with_model: u64,
     /// Runs whose keys no model fits, so that fences are searched by halving.
     pub runs_without_model: u64,
-    /// Runs that are read in place.
+    /// Runs that are read in place, or may be once they are read.
     pub runs_mapped: u64,
     /// Bytes written by flushes since the store was opened.
     pub flushed_bytes: u64,
     /// Bytes written by compaction since the store was opened; write amplification is
     /// (flushed + compacted) / flushed.
     pub compacted_bytes: u64,
-    /// Bytes of memory held by fences, models, offsets and filters.
+    /// Bytes of memory held by indexes and filters: those that this process wrote, and those that reads needed so far.
     pub memory_bytes: u64,
 }
 
@@ -146,9 +147,9 @@ impl KeyspaceStats {
             stats.range_tombstones += footer.ranges.len() as u64;
             stats.raw_bytes += footer.raw_bytes;
             stats.file_bytes += run.bytes;
-            stats.model_pieces += footer.fences.pieces().unwrap_or(0) as u64;
-            stats.runs_with_model += u64::from(footer.fences.pieces().is_some());
-            stats.runs_without_model += u64::from(footer.fences.pieces().is_none());
+            stats.model_pieces += run.model_pieces();
+            stats.runs_with_model += u64::from(run.model_pieces() > 0);
+            stats.runs_without_model += u64::from(run.model_pieces() == 0);
             stats.runs_mapped += u64::from(run.is_mapped());
             stats.memory_bytes += run.memory_bytes() as u64;
         }

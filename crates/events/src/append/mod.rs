@@ -221,7 +221,7 @@ impl AppendOperation {
     ) -> Result<Option<Outcome>> {
         let Some(ids) = &self.ids else { return Ok(None) };
         let options = ReadOptions { after: condition.after, ..ReadOptions::default() };
-        let mut scan = Scan::new(read, &condition.fail_if_events_match, &options, head);
+        let mut scan = Scan::new(read, &condition.fail_if_events_match, &options, head)?;
         let mut found: Option<Outcome> = None;
         for id in ids {
             match scan.next()? {

@@ -170,10 +170,10 @@ impl<'s> TermCursor<'s> {
         (postings, runs_end): (Keyspace, u64),
         memories: &[Source<'s>],
         read: ropewalk_engine::ReadView<'s>,
-    ) -> Self {
-        let in_runs = runs_end > 1 && read.runs().may_contain_prefix(postings, &term.prefix_bytes());
+    ) -> Result<Self, EventsError> {
+        let in_runs = runs_end > 1 && read.runs().may_contain_prefix(postings, &term.prefix_bytes())?;
         let runs = in_runs.then(|| read.runs().cursor(postings, read.at()));
-        Self {
+        Ok(Self {
             term,
             store,
             postings,
@@ -185,7 +185,7 @@ impl<'s> TermCursor<'s> {
             covered: (0, 0),
             nothing: (u64::MAX, 0),
             next: Vec::new(),
-        }
+        })
     }
 
     /// The first position of the posting that is at least `target`.

@@ -109,17 +109,20 @@ impl<'s> StoreRead<'s> {
         self.memories.first().map_or(u64::MAX, |oldest| oldest.memory.first)
     }
 
-    fn term(&self, kind: Kind, name: &'s str) -> Node<'s> {
+    fn term(&self, kind: Kind, name: &'s str) -> Result<Node<'s>, EventsError> {
         let term = Term::new(self.place.store, kind, name.as_bytes());
         let at = (self.place.postings, self.runs_end());
-        Node::Term(Box::new(TermCursor::new(term, self.place.store, at, &self.memories, self.read)))
+        let cursor = TermCursor::new(term, self.place.store, at, &self.memories, self.read)?;
+        Ok(Node::Term(Box::new(cursor)))
     }
 
-    fn item(&self, item: &'s QueryItem, bounds: (u64, u64)) -> Node<'s> {
-        let mut children: Vec<_> = item.tags.iter().map(|tag| self.term(Kind::Tag, tag)).collect();
+    fn item(&self, item: &'s QueryItem, bounds: (u64, u64)) -> Result<Node<'s>, EventsError> {
+        let tags = item.tags.iter().map(|tag| self.term(Kind::Tag, tag));
+        let mut children = tags.collect::<Result<Vec<_>, _>>()?;
         // With prefixes of types, the postings of types would miss matches.
         let types = if item.type_prefixes.is_empty() { item.types.as_slice() } else { &[] };
-        let mut types: Vec<_> = types.iter().map(|name| self.term(Kind::Type, name)).collect();
+        let types = types.iter().map(|name| self.term(Kind::Type, name));
+        let mut types = types.collect::<Result<Vec<_>, _>>()?;
         match types.len() {
             0 => {}
             1 => children.append(&mut types),
@@ -130,17 +133,25 @@ impl<'s> StoreRead<'s> {
             1 => children.remove(0),
             _ => Node::And(children),
         };
-        if item.has_prefixes() { Node::Looked(Box::new(Looked::new(self, node, item, bounds))) } else { node }
+        Ok(if item.has_prefixes() {
+            Node::Looked(Box::new(Looked::new(self, node, item, bounds)))
+        } else {
+            node
+        })
     }
 
     /// The tree of a query; every item has a type, a tag or a prefix. It is never evaluated outside of
     /// `bounds`, both inclusive.
-    pub(crate) fn plan(&self, query: &'s Query, bounds: (u64, u64)) -> Node<'s> {
+    ///
+    /// # Errors
+    /// A filter of a run of postings cannot be read, or is damaged.
+    pub(crate) fn plan(&self, query: &'s Query, bounds: (u64, u64)) -> Result<Node<'s>, EventsError> {
         if query.is_all() {
-            return Node::All;
+            return Ok(Node::All);
         }
-        let mut items: Vec<_> = query.items.iter().map(|item| self.item(item, bounds)).collect();
-        if items.len() == 1 { items.remove(0) } else { Node::Or(items) }
+        let items = query.items.iter().map(|item| self.item(item, bounds));
+        let mut items = items.collect::<Result<Vec<_>, _>>()?;
+        Ok(if items.len() == 1 { items.remove(0) } else { Node::Or(items) })
     }
 
     /// The first event after `after` that matches, and the item that it matches.
@@ -160,7 +171,7 @@ impl<'s> StoreRead<'s> {
         let mut first: Option<(u64, Option<usize>)> = None;
         for (ordinal, item) in query.items.iter().enumerate() {
             let high = first.map_or(head, |(position, _)| position - 1);
-            if let Some(position) = self.item(item, (from, high)).seek_ge(from)?.filter(|p| *p <= high) {
+            if let Some(position) = self.item(item, (from, high))?.seek_ge(from)?.filter(|p| *p <= high) {
                 first = Some((position, Some(ordinal)));
             }
         }

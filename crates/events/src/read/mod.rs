@@ -35,10 +35,15 @@ pub struct Scan<'s> {
 const AHEAD_MIN: usize = 8;
 
 impl<'s> Scan<'s> {
-    pub(crate) fn new(store: &StoreRead<'s>, query: &'s Query, options: &ReadOptions, head: u64) -> Self {
+    pub(crate) fn new(
+        store: &StoreRead<'s>,
+        query: &'s Query,
+        options: &ReadOptions,
+        head: u64,
+    ) -> Result<Self, EventsError> {
         let (low, high) = options.bounds(head);
-        Self {
-            plan: store.plan(query, (low, high)),
+        Ok(Self {
+            plan: store.plan(query, (low, high))?,
             values: Values::new(store),
             low,
             high,
@@ -46,7 +51,7 @@ impl<'s> Scan<'s> {
             left: options.limit.unwrap_or(u64::MAX),
             ahead: VecDeque::new(),
             stride: 0,
-        }
+        })
     }
 
     /// The next position, without its event.
@@ -233,7 +238,7 @@ impl EventReader {
         // Between two calls the reader holds no memtables and runs, so that the engine can drop them.
         let reading = self.snapshot.reading();
         let store = StoreRead::new(reading.view(), place);
-        let mut scan = Scan::new(&store, &self.query, &self.options, self.head);
+        let mut scan = Scan::new(&store, &self.query, &self.options, self.head)?;
         let mut count = 0;
         let mut last = None;
         let mut flow = ControlFlow::Continue(());

@@ -242,7 +242,7 @@ impl EventStore {
         let place = self.place(&snapshot).unwrap_or(self.model.place(0));
         let store = StoreRead::new(snapshot.read(), place);
         let head = store.head()?;
-        look(&mut Scan::new(&store, query, &options, head))
+        look(&mut Scan::new(&store, query, &options, head)?)
     }
 
     /// The newest matching event. Cost: does not depend on the number of events.
