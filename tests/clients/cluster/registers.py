@@ -1,7 +1,7 @@
 """Clients that read, write and compare-and-set documents and rows at any node, and record when each request began and ended.
 
     client ─ read, write or compare-and-set of a register, to a random node ─▶ 2xx: recorded with its outcome
-                                                                               503 not_leader, no connection: no effect
+                                                                               not_leader, key_conflict, no connection: no effect
                                                                                else: recorded as unknown; a read is dropped
 
 A register is a document or a row with a value and a version, which each write increments. Reads and compare-and-sets ask for
@@ -46,7 +46,7 @@ def answered(node, *request):
     if 200 <= status < 300:
         return answer
     code = answer.get("code") if isinstance(answer, dict) else None
-    if code == "not_leader":
+    if code in ("not_leader", "key_conflict"):
         raise Absent
     if status not in (503, 504):
         raise AssertionError(f"{request[0]} {request[1]} at {node.name}: {status} {answer}")
@@ -134,8 +134,10 @@ class Registers:
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
 
     def __enter__(self):
-        status, _, answer = self._cluster.leader().ask("POST", "/v1/sql", {"sql": TABLE})
-        assert status == 200, answer
+        collection = DOCUMENTS.removesuffix("/documents")
+        for method, path, body in [("PUT", collection, {}), ("POST", "/v1/sql", {"sql": TABLE})]:
+            status, _, answer = self._cluster.leader().ask(method, path, body)
+            assert status in (200, 201), f"{path}: {status} {answer}"
         for thread in self._threads:
             thread.start()
         return self

@@ -29,6 +29,8 @@ class Report:
         self.operations, self.reasons, self.registers, self.unchecked = collections.Counter(), collections.Counter(), 0, None
         #: Fault of each round, and the longest time in it without an acknowledged write, seconds.
         self.gaps = []
+        #: The ends of the nodes' logs, after a violation.
+        self.logs = ""
 
     def is_good(self):
         return not self.problems and not self.lost
@@ -48,7 +50,7 @@ class Report:
         lines.append(f"registers: {self.registers}; operations: {operations}; {self.unchecked or 'checked by Porcupine'}")
         lines += [f"  unknown: {count} {reason}" for reason, count in self.reasons.most_common(10)]
         lines.append(f"{self.lost} acknowledged writes lost, {len(self.problems)} violations")
-        return "\n".join([*lines, *self.problems])
+        return "\n".join([*lines, *self.problems, self.logs]).rstrip()
 
 
 def order(faults, rounds, chosen):
@@ -78,6 +80,9 @@ def one_round(cluster, load, fault, chosen):
 def run(binary, faults, seconds=2.0, writers=4, seed="gate", show=lambda line: None, **where):
     """Runs a round of load with each of these faults, on a new cluster. `show` gets a line after each."""
     report, chosen = Report(), random.Random(seed)
+    report.unchecked = linearizable.unavailable()
+    if not report.unchecked:
+        linearizable.program()
     with Cluster(binary, options=OPTIONS, **where) as cluster:
         try:
             with Load(cluster, writers) as load, Registers(cluster) as registers:
@@ -92,9 +97,10 @@ def run(binary, faults, seconds=2.0, writers=4, seed="gate", show=lambda line: N
             report.counts, report.read_back = load.counts(), load.read_back
             report.operations, report.reasons = registers.counts, registers.reasons
             report.registers = len({operation["register"] for operation in registers.history})
-            report.unchecked = linearizable.unavailable()
             if not report.unchecked:
                 report.problems += linearizable.problems(registers.history)
         except Exception as error:
-            report.problems.append(f"{error!r}\n{cluster.logs()}")
+            report.problems.append(repr(error))
+        if not report.is_good():
+            report.logs = cluster.logs()
     return report

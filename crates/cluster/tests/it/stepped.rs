@@ -165,6 +165,18 @@ fn barrier_covers_acknowledged_commits_and_fails_on_a_deposed_leader() {
 }
 
 #[test]
+fn barrier_is_late_while_the_log_does_not_answer() {
+    let leader = Stepped::new(&new_log(), 1);
+    leader.lead();
+    leader.log.set_connected(false);
+    let refused = leader.node.barrier(u64::MAX).unwrap_err();
+    assert!(matches!(refused, BarrierError::Late), "{refused}");
+    // The leader stops leading: it cannot know whether the log has its entry.
+    let refused = leader.node.barrier(u64::MAX).unwrap_err();
+    assert!(matches!(refused, BarrierError::Late | BarrierError::NotLeader { .. }), "{refused}");
+}
+
+#[test]
 fn log_that_was_created_again_ends_every_node() {
     let log = new_log();
     let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));

@@ -4,12 +4,15 @@
 //! request ─▶ is it a write? ─ no ─▶ Ropewalk-Seq: wait for that commit ─▶ Ropewalk-Read: linearizable: barrier ─▶ route
 //!                └ yes ─▶ this node leads ─▶ route
 //!                         another does ─▶ sent there, or 307 for `Prefer: redirect`
+//!                                          └ it is replaced before it answers: the outcome is unknown
 //! response ─▶ Ropewalk-Seq: the newest commit that it may contain
 //! ```
 //! A node that is alone has none of this.
 //!
 //! Not sent on: a request in a browser's session, which only this node knows, and one on the local socket. Both are
 //! answered with `not_leader` and the leader's addresses.
+
+use core::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
@@ -27,6 +30,8 @@ use crate::app::App;
 use crate::kit::problem::Problem;
 use crate::settings::leader::{FORWARDED, READ, SEQ, ToLeaderError};
 
+/// How often a request that waits for the leader checks that it still leads: short compared with any lease.
+const REPLACED_CHECK: Duration = Duration::from_millis(100);
 /// Preferences of the client, RFC 7240.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
@@ -182,7 +187,11 @@ async fn to_leader(app: &App, cluster: &dyn Cluster, request: Request) -> Result
     let Some(sender) = sender.filter(|_| is_known && !in_session && !headers.contains_key(FORWARDED)) else {
         return Err(unserved());
     };
-    sender.send(leader, request).await.map_err(|error| {
+    let answered = tokio::select! {
+        answered = sender.send(leader, request) => answered,
+        () = replaced(cluster, leader) => Err(ToLeaderError::NoAnswer("another node leads now".to_owned())),
+    };
+    answered.map_err(|error| {
         let code = match &error {
             ToLeaderError::NotSent(_) => Code::NotLeader,
             ToLeaderError::NoAnswer(_) => Code::OutcomeUnknown,
@@ -191,6 +200,17 @@ async fn to_leader(app: &App, cluster: &dyn Cluster, request: Request) -> Result
         refused.leader = addresses.as_ref().map(ToString::to_string);
         refused.into()
     })
+}
+
+/// Waits until another node leads than the one at this URL, which may have lost its power or its network and will not answer.
+async fn replaced(cluster: &dyn Cluster, leader: &str) {
+    loop {
+        tokio::time::sleep(REPLACED_CHECK).await;
+        let leads = cluster.leader();
+        if leads.as_ref().and_then(|leads| leads.http()).is_some_and(|leads| leads != leader) {
+            return;
+        }
+    }
 }
 
 /// True if the client wants to send the request to the leader itself.
