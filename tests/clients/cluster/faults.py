@@ -1,23 +1,38 @@
 """Faults of a cluster: of its processes, its network, the power of its machines, and of PostgreSQL as its log."""
 
 import dataclasses
+import random
 import signal
 import time
 from collections.abc import Callable
 
 from processes import until
 
-#: How long something is halted or cut off, seconds: from less than a lease to longer than the nodes' patience.
+#: How long something is halted or cut off, seconds: less than a lease, and longer than the nodes' patience.
 SHORTEST, LONGEST = 0.5, 7
 #: How long a leader is halted, at least: longer than two leases, so that another node leads.
 HALT = 3
 
 
+class Chance(random.Random):
+    """Random numbers of a run."""
+
+    def __init__(self, seed, longest=LONGEST):
+        super().__init__(seed)
+        self._longest = longest
+
+    def duration(self):
+        """Seconds of a halt or a cut."""
+        return self.uniform(SHORTEST, self._longest)
+
+
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A fault: `strike` gets the cluster and a generator of random numbers, and returns the repair."""
+    """A fault: `strike` gets the cluster and the random numbers of the run, and returns the repair."""
 
     strike: Callable
+    #: `processes`, `partitions` and `power`, which need more than processes, or `postgres`, which needs that log.
+    kind: str
     #: Servers of the log that are away, or without the others, until the repair.
     log_servers: int = 0
 
@@ -30,8 +45,18 @@ class Fault:
         return self.log_servers > cluster.log.tolerates
 
 
-def duration(chosen):
-    return chosen.uniform(SHORTEST, LONGEST)
+#: Every fault.
+FAULTS = []
+
+
+def fault(kind, log_servers=0):
+    """Makes a function a fault."""
+
+    def made(strike):
+        FAULTS.append(Fault(strike, kind, log_servers))
+        return FAULTS[-1]
+
+    return made
 
 
 def nothing():
@@ -41,19 +66,22 @@ def nothing():
 # Processes.
 
 
-def kill_leader(cluster, chosen):
+@fault("processes")
+def kill_leader(cluster, chance):
     leader = cluster.leader()
     leader.kill()
     return lambda: cluster.restart(leader)
 
 
-def kill_follower(cluster, chosen):
-    follower = chosen.choice(cluster.followers())
+@fault("processes")
+def kill_follower(cluster, chance):
+    follower = chance.choice(cluster.followers())
     follower.kill()
     return lambda: cluster.restart(follower)
 
 
-def kill_all_nodes(cluster, chosen):
+@fault("processes")
+def kill_all_nodes(cluster, chance):
     for node in cluster.nodes:
         node.kill()
     for node in cluster.nodes:
@@ -61,31 +89,36 @@ def kill_all_nodes(cluster, chosen):
     return lambda: [until(f"{node.name} serves again", node.serves) for node in cluster.nodes]
 
 
-def halt_leader(cluster, chosen):
+@fault("processes")
+def halt_leader(cluster, chance):
     cluster.leader().halted(HALT)
     return nothing
 
 
-def halt_follower(cluster, chosen):
-    chosen.choice(cluster.followers()).halted(duration(chosen))
+@fault("processes")
+def halt_follower(cluster, chance):
+    chance.choice(cluster.followers()).halted(chance.duration())
     return nothing
 
 
-def kill_log_server(cluster, chosen):
-    server = chosen.choice(cluster.log.servers)
+@fault("processes", log_servers=1)
+def kill_log_server(cluster, chance):
+    server = chance.choice(cluster.log.servers)
     server.kill()
     return server.serve
 
 
-def halt_log_server(cluster, chosen):
-    chosen.choice(cluster.log.servers).halted(duration(chosen))
+@fault("processes")
+def halt_log_server(cluster, chance):
+    chance.choice(cluster.log.servers).halted(chance.duration())
     return nothing
 
 
-def kill_log(cluster, chosen):
+@fault("processes", log_servers=3)
+def kill_log(cluster, chance):
     for server in cluster.log.servers:
         server.kill()
-    time.sleep(duration(chosen))
+    time.sleep(chance.duration())
     return lambda: [server.serve() for server in cluster.log.servers]
 
 
@@ -96,65 +129,75 @@ def names(processes):
     return [process.name for process in processes]
 
 
-def dropped(cluster, chosen, *directions):
+def dropped(cluster, chance, *directions):
     """Drops the packets of some directions for a while. The repair lets them through again."""
     for sources, targets in directions:
         cluster.network.drop(sources, targets)
-    time.sleep(duration(chosen))
+    time.sleep(chance.duration())
     return cluster.network.heal
 
 
-def cut(cluster, chosen, ones, others):
-    return dropped(cluster, chosen, (ones, others), (others, ones))
+def cut(cluster, chance, ones, others):
+    return dropped(cluster, chance, (ones, others), (others, ones))
 
 
-def cut_leader_from_log(cluster, chosen):
-    return cut(cluster, chosen, [cluster.leader().name], cluster.log.names)
+@fault("partitions")
+def cut_leader_from_log(cluster, chance):
+    return cut(cluster, chance, [cluster.leader().name], cluster.log.names)
 
 
-def cut_leader_from_all(cluster, chosen):
+@fault("partitions")
+def cut_leader_from_all(cluster, chance):
     leader = cluster.leader()
     others = names(node for node in cluster.nodes if node is not leader)
-    return cut(cluster, chosen, [leader.name], cluster.log.names + others)
+    return cut(cluster, chance, [leader.name], cluster.log.names + others)
 
 
-def cut_follower_from_all(cluster, chosen):
-    follower = chosen.choice(cluster.followers())
+@fault("partitions")
+def cut_follower_from_all(cluster, chance):
+    follower = chance.choice(cluster.followers())
     others = names(node for node in cluster.nodes if node is not follower)
-    return cut(cluster, chosen, [follower.name], cluster.log.names + others)
+    return cut(cluster, chance, [follower.name], cluster.log.names + others)
 
 
-def cut_log_server(cluster, chosen):
-    server = chosen.choice(cluster.log.names)
+@fault("partitions", log_servers=1)
+def cut_log_server(cluster, chance):
+    server = chance.choice(cluster.log.names)
     others = [name for name in cluster.log.names if name != server]
-    return cut(cluster, chosen, [server], others + names(cluster.nodes))
+    return cut(cluster, chance, [server], others + names(cluster.nodes))
 
 
-def cut_log_servers_from_each_other(cluster, chosen):
+@fault("partitions", log_servers=3)
+def cut_log_servers_from_each_other(cluster, chance):
     pairs = [(one, other) for one in cluster.log.names for other in cluster.log.names if one != other]
-    return dropped(cluster, chosen, *(([one], [other]) for one, other in pairs))
+    return dropped(cluster, chance, *(([one], [other]) for one, other in pairs))
 
 
-def cut_leader_with_one_log_server(cluster, chosen):
-    server, leader = chosen.choice(cluster.log.names), cluster.leader()
+@fault("partitions", log_servers=1)
+def cut_leader_with_one_log_server(cluster, chance):
+    server, leader = chance.choice(cluster.log.names), cluster.leader()
     others = [name for name in cluster.log.names if name != server]
-    return cut(cluster, chosen, [server, leader.name], others + names(node for node in cluster.nodes if node is not leader))
+    return cut(cluster, chance, [server, leader.name], others + names(node for node in cluster.nodes if node is not leader))
 
 
-def drop_from_leader_to_log(cluster, chosen):
-    return dropped(cluster, chosen, ([cluster.leader().name], cluster.log.names))
+@fault("partitions")
+def drop_from_leader_to_log(cluster, chance):
+    return dropped(cluster, chance, ([cluster.leader().name], cluster.log.names))
 
 
-def drop_from_log_to_leader(cluster, chosen):
-    return dropped(cluster, chosen, (cluster.log.names, [cluster.leader().name]))
+@fault("partitions")
+def drop_from_log_to_leader(cluster, chance):
+    return dropped(cluster, chance, (cluster.log.names, [cluster.leader().name]))
 
 
-def drop_from_followers_to_leader(cluster, chosen):
-    return dropped(cluster, chosen, (names(cluster.followers()), [cluster.leader().name]))
+@fault("partitions")
+def drop_from_followers_to_leader(cluster, chance):
+    return dropped(cluster, chance, (names(cluster.followers()), [cluster.leader().name]))
 
 
-def drop_from_leader_to_followers(cluster, chosen):
-    return dropped(cluster, chosen, ([cluster.leader().name], names(cluster.followers())))
+@fault("partitions")
+def drop_from_leader_to_followers(cluster, chance):
+    return dropped(cluster, chance, ([cluster.leader().name], names(cluster.followers())))
 
 
 # Power. A machine has a node and a server of the log.
@@ -184,46 +227,24 @@ def power_cut(cluster, numbers):
     return repair
 
 
-def power_cut_of_leader(cluster, chosen):
+@fault("power", log_servers=1)
+def power_cut_of_leader(cluster, chance):
     return power_cut(cluster, [cluster.nodes.index(cluster.leader())])
 
 
-def power_cut_of_follower(cluster, chosen):
-    return power_cut(cluster, [cluster.nodes.index(chosen.choice(cluster.followers()))])
+@fault("power", log_servers=1)
+def power_cut_of_follower(cluster, chance):
+    return power_cut(cluster, [cluster.nodes.index(chance.choice(cluster.followers()))])
 
 
-def power_cut_of_all(cluster, chosen):
+@fault("power", log_servers=3)
+def power_cut_of_all(cluster, chance):
     return power_cut(cluster, range(len(cluster.nodes)))
 
 
 # PostgreSQL.
 
 
-def promote_standby(cluster, chosen):
+@fault("postgres", log_servers=1)
+def promote_standby(cluster, chance):
     return cluster.log.fail_over()
-
-
-PROCESSES = [
-    Fault(kill_leader),
-    Fault(halt_leader),
-    Fault(kill_follower),
-    Fault(halt_follower),
-    Fault(kill_log_server, 1),
-    Fault(halt_log_server),
-    Fault(kill_all_nodes),
-    Fault(kill_log, 3),
-]
-PARTITIONS = [
-    Fault(cut_leader_from_log),
-    Fault(cut_leader_from_all),
-    Fault(cut_follower_from_all),
-    Fault(cut_log_server, 1),
-    Fault(cut_log_servers_from_each_other, 3),
-    Fault(cut_leader_with_one_log_server, 1),
-    Fault(drop_from_leader_to_log),
-    Fault(drop_from_log_to_leader),
-    Fault(drop_from_followers_to_leader),
-    Fault(drop_from_leader_to_followers),
-]
-POWER_CUTS = [Fault(power_cut_of_leader, 1), Fault(power_cut_of_follower, 1), Fault(power_cut_of_all, 3)]
-POSTGRES = [Fault(promote_standby, 1)]

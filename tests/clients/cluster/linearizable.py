@@ -1,4 +1,4 @@
-"""Calls the checker of histories, a Go program over Porcupine in `porcupine/`."""
+"""Calls the checker of histories, a Go program over Porcupine in `porcupine/`. As a program, only compiles it."""
 
 import functools
 import json
@@ -50,3 +50,7 @@ def problems(history):
     result = check(history)
     found = [f"the history of {name} is not linearizable:\n  " + "\n  ".join(lines) for name, lines in result["illegal"].items()]
     return found + [f"the history of {name} could not be decided in time" for name in result["undecided"]]
+
+
+if __name__ == "__main__":
+    print(unavailable() or f"compiled {program()}")

@@ -23,11 +23,11 @@ import argparse
 import os
 import random
 import sys
-import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
+KINDS = ("processes", "partitions", "power")
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[2] / "target"))
 
 
@@ -45,37 +45,23 @@ def with_nats():
     return nats_server() is not None
 
 
-def possible():
-    """The kinds of faults that this machine can do. Reports the others."""
-    import disks
-    import network
-
-    with tempfile.TemporaryDirectory() as place:
-        missing = {"processes": None, "partitions": network.unavailable(), "power": disks.unavailable(Path(place))}
-    for kind, reason in missing.items():
-        if reason:
-            print(f"SKIPPED {kind}: {reason}")
-    return [kind for kind, reason in missing.items() if not reason]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--writers", type=int, default=4)
     parser.add_argument("--seed", default=f"{random.randrange(10**9)}")
-    parser.add_argument("--faults", type=lambda text: text.split(","))
+    parser.add_argument("--faults", type=lambda text: text.split(","), default=KINDS)
     parser.add_argument("--log", choices=("nats", "postgres"), default="nats")
     parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
     args = parser.parse_args()
-    import faults
     import postgres_log
     import trouble
+    from faults import FAULTS
     from nats_log import Nats
-    from sites import Site
+    from sites import Site, unavailable
 
-    by_kind = {"processes": faults.PROCESSES, "partitions": faults.PARTITIONS, "power": faults.POWER_CUTS}
-    if unknown := set(args.faults or []) - by_kind.keys():
+    if unknown := set(args.faults) - set(KINDS):
         parser.error(f"no faults {', '.join(sorted(unknown))}")
     if args.log == "nats" and not with_nats():
         print("SKIPPED: there is no nats-server; set ROPEWALK_NATS_SERVER to its path")
@@ -83,16 +69,19 @@ def main():
     if args.log == "postgres" and (reason := postgres_log.unavailable()):
         print(f"SKIPPED: {reason}")
         return
-    kinds = [kind for kind in possible() if kind in (args.faults or by_kind)]
-    chosen = [fault for kind in kinds for fault in by_kind[kind]] + (faults.POSTGRES if args.log == "postgres" else [])
+    missing = unavailable()
+    kinds = [kind for kind in args.faults if kind not in missing]
+    for kind, reason in missing.items():
+        print(f"SKIPPED {kind}: {reason}")
+    chosen = [fault for fault in FAULTS if fault.kind in kinds or fault.kind == args.log]
     print(f"seed {args.seed}; faults: {', '.join(kinds)}", flush=True)
     report = trouble.run(
         args.binary,
-        trouble.order(chosen, args.rounds, random.Random(args.seed)),
+        trouble.order(chosen, args.rounds, args.seed),
         args.seconds,
         args.writers,
         args.seed,
-        lambda line: print(line, flush=True),
+        show=lambda line: print(line, flush=True),
         service=Nats if args.log == "nats" else postgres_log.Postgres,
         site=Site("partitions" in kinds, "power" in kinds),
     )

@@ -10,8 +10,15 @@ A machine has a node and a server of the log, with the same number.
 import tempfile
 from pathlib import Path
 
-from disks import Disks
-from network import Network
+import disks
+import network
+
+
+def unavailable():
+    """Kinds of faults that this machine cannot do, with the reasons."""
+    with tempfile.TemporaryDirectory() as place:
+        reasons = {"partitions": network.unavailable(), "power": disks.unavailable(Path(place))}
+    return {kind: reason for kind, reason in reasons.items() if reason}
 
 
 class Site:
@@ -25,8 +32,8 @@ class Site:
         self.place.chmod(0o755)
         self.network = self.disks = None
         try:
-            self.network = Network() if has_partitions else None
-            self.disks = Disks(self.place) if has_power_cuts else None
+            self.network = network.Network() if has_partitions else None
+            self.disks = disks.Disks(self.place) if has_power_cuts else None
         except BaseException:
             self.close()
             raise

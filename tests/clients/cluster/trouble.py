@@ -1,11 +1,11 @@
 """Rounds of faults for a cluster under load, and the report about them."""
 
 import collections
-import random
 import statistics
 import time
 
 import linearizable
+from faults import LONGEST, Chance
 from load import Load, Outcome
 from nodes import Cluster
 from processes import until
@@ -53,18 +53,18 @@ class Report:
         return "\n".join([*lines, *self.problems, self.logs]).rstrip()
 
 
-def order(faults, rounds, chosen):
+def order(faults, rounds, seed):
     """So many faults: each once in a random order, and again."""
-    found = []
+    found, chance = [], Chance(seed)
     while len(found) < rounds:
-        found += chosen.sample(faults, len(faults))
+        found += chance.sample(faults, len(faults))
     return found[:rounds]
 
 
-def one_round(cluster, load, fault, chosen):
+def one_round(cluster, load, fault, chance):
     """Strikes and repairs. Returns the longest time without an acknowledged write."""
     begun = time.monotonic()
-    repair = fault.strike(cluster, chosen)
+    repair = fault.strike(cluster, chance)
     if not fault.stops(cluster):
         struck = time.monotonic()
         until(f"a write is acknowledged during: {fault.name}", lambda: load.has_acknowledged_since(struck))
@@ -77,9 +77,9 @@ def one_round(cluster, load, fault, chosen):
     return load.longest_gap(begun)
 
 
-def run(binary, faults, seconds=2.0, writers=4, seed="gate", show=lambda line: None, **where):
+def run(binary, faults, seconds, writers=4, seed="gate", longest=LONGEST, show=lambda line: None, **where):
     """Runs a round of load with each of these faults, on a new cluster. `show` gets a line after each."""
-    report, chosen = Report(), random.Random(seed)
+    report, chance = Report(), Chance(seed, longest)
     report.unchecked = linearizable.unavailable()
     if not report.unchecked:
         linearizable.program()
@@ -87,8 +87,8 @@ def run(binary, faults, seconds=2.0, writers=4, seed="gate", show=lambda line: N
         try:
             with Load(cluster, writers) as load, Registers(cluster) as registers:
                 for number, fault in enumerate(faults, 1):
-                    time.sleep(seconds * chosen.uniform(0.5, 1.5))
-                    gap = one_round(cluster, load, fault, chosen)
+                    time.sleep(seconds * chance.uniform(0.5, 1.5))
+                    gap = one_round(cluster, load, fault, chance)
                     report.gaps.append((fault.name, gap))
                     show(f"{number:4}: {fault.name}: {gap:.1f} s without an acknowledged write")
             report.lost, problems = load.check()
