@@ -131,16 +131,30 @@ func check(operations []Operation) Result {
 	return result
 }
 
+// Describes an operation, with times in milliseconds since the first call.
+func (op Operation) describe(first int64) string {
+	since := func(moment int64) float64 { return float64(moment-first) / 1e6 }
+	text := fmt.Sprintf("%9.1f", since(op.Called))
+	if op.Returned == nil {
+		text += " to unknown  "
+	} else {
+		text += fmt.Sprintf(" to %9.1f", since(*op.Returned))
+	}
+	text += fmt.Sprintf("  client %d: ", op.Client)
+	switch op.Kind {
+	case "read":
+		return text + fmt.Sprintf("read version %d: %q", op.Version, op.Found)
+	case "write":
+		return text + fmt.Sprintf("write %q, version %d", op.Value, op.Version)
+	}
+	return text + fmt.Sprintf("replace version %d by %q: %t", op.Expected, op.Value, op.Stored)
+}
+
 func described(history []porcupine.Operation) []string {
 	slices.SortFunc(history, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var lines []string
 	for _, one := range history {
-		op := one.Input.(Operation)
-		text, err := json.Marshal(op)
-		if err != nil {
-			log.Fatal(err)
-		}
-		lines = append(lines, string(text))
+		lines = append(lines, one.Input.(Operation).describe(history[0].Call))
 	}
 	return lines
 }
