@@ -59,7 +59,7 @@ def main():
     import trouble
     from faults import FAULTS
     from nats_log import Nats
-    from sites import Site, unavailable
+    from sites import unavailable
 
     if unknown := set(args.faults) - set(KINDS):
         parser.error(f"no faults {', '.join(sorted(unknown))}")
@@ -83,7 +83,6 @@ def main():
         args.seed,
         show=lambda line: print(line, flush=True),
         service=Nats if args.log == "nats" else postgres_log.Postgres,
-        site=Site("partitions" in kinds, "power" in kinds),
     )
     print(report)
     sys.exit(0 if report.is_good() else 1)

@@ -7,9 +7,11 @@ import time
 import linearizable
 from faults import LONGEST, Chance
 from load import Load, Outcome
+from nats_log import Nats
 from nodes import Cluster
 from processes import until
 from registers import Registers
+from sites import Site
 
 #: Settings of the nodes: an append with an unknown outcome is given up before the clients give up, and also before some of the
 #: faults are repaired.
@@ -77,13 +79,15 @@ def one_round(cluster, load, fault, chance):
     return load.longest_gap(begun)
 
 
-def run(binary, faults, seconds, writers=4, seed="gate", longest=LONGEST, show=lambda line: None, **where):
-    """Runs a round of load with each of these faults, on a new cluster. `show` gets a line after each."""
+def run(binary, faults, seconds, writers=4, seed="gate", longest=LONGEST, show=lambda line: None, service=Nats):
+    """Runs a round of load with each of these faults, on a new cluster over a log service. `show` gets a line after each."""
     report, chance = Report(), Chance(seed, longest)
     report.unchecked = linearizable.unavailable()
     if not report.unchecked:
         linearizable.program()
-    with Cluster(binary, options=OPTIONS, **where) as cluster:
+    kinds = {fault.kind for fault in faults}
+    site = Site("partitions" in kinds, "power" in kinds)
+    with Cluster(binary, options=OPTIONS, site=site, service=service) as cluster:
         try:
             with Load(cluster, writers) as load, Registers(cluster) as registers:
                 for number, fault in enumerate(faults, 1):
