@@ -551,6 +551,7 @@ def ours(python, binary, everything):
     yield python_client(python, binary)
     yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
+    yield suite("checker of histories", python, ["test_checker"], HERE / "cluster", own(binary))
     yield suite("cluster of three nodes", python, ["test_cluster", "test_operations"], HERE / "cluster", own(binary))
     yield embedded_python(python)
     yield openapi(python, binary)
@@ -568,6 +569,7 @@ def fetch(python):
     npm = bool(shutil.which("node") and shutil.which("npm"))
     parts = [
         lambda: nats_server(python),
+        lambda: subprocess.run([python, HERE / "cluster" / "linearizable.py"], check=True),
         lambda: umadb_sources(python),
         lambda: pymongo_suite.sources(python, PLACE, pinned("pymongo")),
         prometheus,

@@ -18,6 +18,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{PostgresOpenError, append_error, shared_error};
+use crate::known::check_end;
 use crate::pool::{Pool, Purpose};
 use crate::servers::{PostgresOptions, parse};
 use crate::session::{Durable, Head, Session, get, index, stored};
@@ -234,7 +235,7 @@ impl Log {
 
     /// The newest entry, which is durable like all before it when this returns.
     async fn fence(&self, generation: u64, session: &Session) -> SharedResult<EntryIndex> {
-        let warnings = session.warnings();
+        let (warnings, known) = (session.warnings(), self.pool.known.get());
         let parameters: [&(dyn ToSql + Sync); 2] = [&self.pool.shard, &self.id.0.as_slice()];
         let rows = session.client.query(&session.prepared.fence, &parameters).await;
         let rows = rows.map_err(|error| self.failed(generation, &error))?;
@@ -244,7 +245,7 @@ impl Log {
             Durable { synchronous_commit: get(row, 1)?, fsync: get(row, 2)?, full_page_writes: get(row, 3)? };
         durable.check().map_err(PostgresOpenError::into_shared)?;
         let newest = index(row, 0)?;
-        self.pool.known.check_end(newest)?;
+        check_end(known, newest)?;
         Ok(newest)
     }
 
@@ -301,6 +302,7 @@ impl Log {
     async fn head(&self) -> SharedResult<Head> {
         self.in_time(async {
             let (generation, session) = self.pool.session(self.id, Purpose::Read).await?;
+            let known = self.pool.known.get();
             let head = session.head(&self.pool.shard, None).await.map_err(|error| {
                 self.pool.retire(generation);
                 error.into_shared()
@@ -308,7 +310,7 @@ impl Log {
             if head.id != self.id {
                 return Err(self.gone());
             }
-            self.pool.known.check_end(head.last)?;
+            check_end(known, head.last)?;
             Ok(head)
         })
         .await

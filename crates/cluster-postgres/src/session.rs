@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row, Socket, Statement};
 
 use crate::error::{PostgresOpenError, describe, shared_error};
-use crate::known::KnownEntry;
+use crate::known::{KnownEntry, check_end};
 use crate::servers::Server;
 use crate::statements as sql;
 use crate::tls::{Stream, Tls};
@@ -157,15 +157,9 @@ impl Session {
             what: format!("its nonce has {} bytes instead of 16", nonce.len()),
         })?;
         let head = Head { id: LogId(nonce), last: index(&row, 1)?, oldest: index(&row, 2)? };
-        if let Some(known) = known {
-            if known.index > head.last {
-                let (last, known) = (head.last, known.index);
-                let what = format!("it ends at entry {last}, but entry {known} was confirmed or read before");
-                return Err(SharedError::Lost { what }.into());
-            }
-            if known.index >= head.oldest {
-                known.check(get(&row, 3)?)?;
-            }
+        check_end(known, head.last)?;
+        if let Some(known) = known.filter(|known| known.index >= head.oldest) {
+            known.check(get(&row, 3)?)?;
         }
         Ok(head)
     }

@@ -174,6 +174,28 @@ fn rivals_form_one_chain_and_each_entry_has_one_writer() {
 }
 
 #[test]
+fn bounds_that_are_read_during_appends_are_no_loss() {
+    needs_postgres!();
+    let server = Server::start(&[]);
+    let logs = [server.open(), server.open()];
+    thread::scope(|scope| {
+        let writing = [0, 1].map(|name| {
+            let log = &logs[name];
+            scope.spawn(move || {
+                let mut writer = Writer::new(name);
+                (0..1000).for_each(|_| writer.step(log));
+            })
+        });
+        while !writing.iter().all(thread::ScopedJoinHandle::is_finished) {
+            for log in &logs {
+                let newest = settled(|| log.bounds()).unwrap().newest;
+                settled(|| log.read(newest, 1, NOW)).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn trimmed_log_begins_later_and_continues() {
     needs_postgres!();
     let server = Server::start(&[]);

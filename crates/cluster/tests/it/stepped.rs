@@ -152,6 +152,18 @@ fn barrier_covers_acknowledged_commits_and_fails_on_a_deposed_leader() {
     assert!(matches!(first.node.barrier(u64::MAX), Err(BarrierError::NotLeader { .. })));
 }
 
+#[test]
+fn barrier_is_late_while_the_log_does_not_answer() {
+    let leader = Stepped::new(&new_log(), 1);
+    leader.lead();
+    leader.log.set_connected(false);
+    let refused = leader.node.barrier(u64::MAX).unwrap_err();
+    assert!(matches!(refused, BarrierError::Late), "{refused}");
+    // The leader stops leading: it cannot know whether the log has its entry.
+    let refused = leader.node.barrier(u64::MAX).unwrap_err();
+    assert!(matches!(refused, BarrierError::Late | BarrierError::NotLeader { .. }), "{refused}");
+}
+
 /// Checks that a log which is not the one that the nodes have read ends them for good.
 fn assert_ends_every_node(change: impl FnOnce(&MemorySharedLog)) {
     let (log, leader, follower) = leading();

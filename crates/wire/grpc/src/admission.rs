@@ -22,8 +22,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt as _, StreamBody};
 use ropewalk_auth::{Caller, Resource};
-use ropewalk_http_kit::leader::{FORWARDED, ToLeader};
-use ropewalk_wire::{Code, ConnectionMemory, Reservation, Service, WireError};
+use ropewalk_http_kit::leader::{FORWARDED, ToLeader, send_to_leader};
+use ropewalk_wire::{Code, ConnectionMemory, NodeAddresses, Reservation, Service, WireError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
@@ -138,21 +138,15 @@ async fn to_leader(
     mut request: Request,
     deadline: Instant,
 ) -> Result<Response, WireError> {
-    let addresses = port.service.cluster().and_then(|cluster| cluster.leader());
-    let leader = addresses.as_ref().and_then(|addresses| addresses.grpc());
-    let leader = leader.ok_or_else(|| port.service.not_leader())?;
+    let cluster = port.service.cluster().ok_or_else(|| port.service.not_leader())?;
     if !request.headers().contains_key(request::STORE) {
         let store = HeaderValue::from_str(&port.store).map_err(|error| WireError::invalid(error.to_string()))?;
         request.headers_mut().insert(request::STORE, store);
     }
-    let sent = timeout_at(deadline, sender.send(leader, request)).await;
-    let sent = sent.map_err(|_| {
-        WireError::new(Code::Timeout, "the leader did not answer within the deadline; it may still commit")
-    })?;
-    sent.map_err(|error| {
-        let mut refused = WireError::new(error.code(), error.to_string());
-        refused.leader = addresses.as_ref().map(ToString::to_string);
-        refused
+    let sent = send_to_leader(&**sender, &**cluster, NodeAddresses::grpc, request);
+    timeout_at(deadline, sent).await.unwrap_or_else(|_| {
+        let what = "the leader did not answer within the deadline; it may still commit";
+        Err(WireError::new(Code::Timeout, what))
     })
 }
 
