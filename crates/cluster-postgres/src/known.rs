@@ -36,7 +36,10 @@ impl Known {
 pub(crate) fn check_end(known: Option<KnownEntry>, newest: EntryIndex) -> SharedResult<()> {
     match known {
         Some(known) if newest < known.index => Err(SharedError::Lost {
-            what: format!("it ends at entry {newest}, but entry {} was confirmed or read before", known.index),
+            what: format!(
+                "it ends at entry {newest}, but entry {} was confirmed or read before",
+                known.index
+            ),
         }),
         _ => Ok(()),
     }

@@ -40,7 +40,7 @@ impl<'s> Scan<'s> {
         query: &'s Query,
         options: &ReadOptions,
         head: u64,
-    ) -> Result<Self, EventsError> {
+    ) -> Result<Self> {
         let (low, high) = options.bounds(head);
         Ok(Self {
             plan: store.plan(query, (low, high))?,

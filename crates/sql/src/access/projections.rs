@@ -61,7 +61,7 @@ pub struct DamagedProjection {
 }
 
 /// A projection, or why it cannot be read.
-type OrDamaged<T> = std::result::Result<T, DamagedProjection>;
+type OrDamaged<T> = std::result::Result<T, Box<DamagedProjection>>;
 
 /// Declared projections by name, and those that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl ProjectionInfo {
         match Self::read(db, snapshot, stored) {
             Ok(info) => Ok(Ok(info)),
             Err(error) if error.state == state::IO_ERROR => Err(error),
-            Err(error) => Ok(Err(DamagedProjection { name, store, error })),
+            Err(error) => Ok(Err(Box::new(DamagedProjection { name, store, error }))),
         }
     }
 
@@ -300,7 +300,7 @@ pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<StoredP
 fn stored(row: &[Value<'static>]) -> OrDamaged<StoredProjection> {
     StoredProjection::of_row(row).map_err(|error| {
         let text = |place: usize| row.get(place).and_then(Value::as_str).unwrap_or_default();
-        DamagedProjection { name: text(0).into(), store: text(1).into(), error }
+        Box::new(DamagedProjection { name: text(0).into(), store: text(1).into(), error })
     })
 }
 
@@ -310,7 +310,7 @@ pub(crate) fn all(access: &mut Access<'_>) -> Result<ListedProjections<StoredPro
     for row in rows(access, DEFINITIONS, &KeyRange::all())? {
         match stored(&row) {
             Ok(stored) => listed.readable.push(stored),
-            Err(damaged) => listed.damaged.push(damaged),
+            Err(damaged) => listed.damaged.push(*damaged),
         }
     }
     Ok(listed)
@@ -371,7 +371,7 @@ pub fn projections_at(db: &Database, snapshot: &Snapshot) -> Result<ListedProjec
     for stored in stored {
         match ProjectionInfo::read_or_damaged(db, snapshot, stored)? {
             Ok(info) => readable.push(info),
-            Err(one) => damaged.push(one),
+            Err(one) => damaged.push(*one),
         }
     }
     Ok(ListedProjections { readable, damaged })

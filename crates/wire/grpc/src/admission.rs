@@ -140,7 +140,8 @@ async fn to_leader(
 ) -> Result<Response, WireError> {
     let cluster = port.service.cluster().ok_or_else(|| port.service.not_leader())?;
     if !request.headers().contains_key(request::STORE) {
-        let store = HeaderValue::from_str(&port.store).map_err(|error| WireError::invalid(error.to_string()))?;
+        let store =
+            HeaderValue::from_str(&port.store).map_err(|error| WireError::invalid(error.to_string()))?;
         request.headers_mut().insert(request::STORE, store);
     }
     let sent = send_to_leader(&**sender, &**cluster, NodeAddresses::grpc, request);

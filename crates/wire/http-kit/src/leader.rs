@@ -26,7 +26,6 @@ pub enum ToLeaderError {
     NoAnswer(String),
 }
 
-
 /// A response of the leader.
 pub type LeaderResponse<'a> = Pin<Box<dyn Future<Output = Result<Response, ToLeaderError>> + Send + 'a>>;
 

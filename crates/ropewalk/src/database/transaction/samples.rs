@@ -6,7 +6,7 @@ use ropewalk_series::{AppendSamples, SampleBatch, SeriesAt, SeriesError, SeriesR
 
 use super::Transaction;
 use crate::database::metrics::Metrics;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Most memory of the samples that one transaction appends. The record of its commit has them compressed.
 const APPENDS_BYTES_MAX: u64 = 4 * TRANSACTION_BYTES_MAX;

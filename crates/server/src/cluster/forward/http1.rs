@@ -69,7 +69,8 @@ impl Connections {
             }
         }
         let stream = dial(uri, &self.tls).await?;
-        let (mut sender, connection) = handshake(stream).await.map_err(|error| not_sent(error.to_string()))?;
+        let (mut sender, connection) =
+            handshake(stream).await.map_err(|error| not_sent(error.to_string()))?;
         tokio::spawn(async move {
             // Its end is seen by the sender.
             let _ = connection.await;

@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{
-    CONNECTION, COOKIE, HOST, HeaderMap, ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use axum::http::header::{CONNECTION, COOKIE, HeaderMap, ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use axum::http::{HeaderName, HeaderValue, Uri};
 use axum::response::Response;
 use hyper::body::Incoming;
@@ -129,8 +127,7 @@ async fn connect(uri: &Uri, tls: &TlsConnector) -> Result<Box<dyn Stream>, Strin
     let host = uri.host().ok_or("the URL has no host")?;
     let port = uri.port_u16().ok_or("the URL has no port")?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let stream =
-        TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
+    let stream = TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
     // A request is one write; without this its last packet would wait.
     let _ = stream.set_nodelay(true);
     if !is_secure(uri) {
@@ -172,6 +169,7 @@ fn remove_own(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use axum::Router;
+    use axum::http::header::HOST;
     use axum::routing::post;
 
     use super::*;
@@ -207,7 +205,10 @@ mod tests {
         for body in ["one", "two", "three"] {
             let response = forward.send(&node, request(body)).await.unwrap();
             assert_eq!(text(response).await, format!("{host} 1 - {body}"));
-            while !forward.http1.idle.lock().unwrap()[&node].iter().any(hyper::client::conn::http1::SendRequest::is_ready) {
+            while !forward.http1.idle.lock().unwrap()[&node]
+                .iter()
+                .any(hyper::client::conn::http1::SendRequest::is_ready)
+            {
                 tokio::task::yield_now().await;
             }
         }

@@ -57,10 +57,7 @@ impl tower_service::Service<http::Request<tonic::body::Body>> for Port {
     type Error = core::convert::Infallible;
     type Future = core::pin::Pin<Box<dyn Future<Output = Result<Response, Self::Error>> + Send>>;
 
-    fn poll_ready(
-        &mut self,
-        _: &mut core::task::Context<'_>,
-    ) -> core::task::Poll<Result<(), Self::Error>> {
+    fn poll_ready(&mut self, _: &mut core::task::Context<'_>) -> core::task::Poll<Result<(), Self::Error>> {
         core::task::Poll::Ready(Ok(()))
     }
 
@@ -82,7 +79,8 @@ struct Pair {
 async fn pair(is_reached: bool, settings: GrpcSettings) -> Pair {
     let nodes = Node::pair();
     nodes.1.follow();
-    let leader = if is_reached { Some(router(&nodes.0.service, GrpcSettings::default()).await) } else { None };
+    let leader =
+        if is_reached { Some(router(&nodes.0.service, GrpcSettings::default()).await) } else { None };
     let way = Arc::new(Way { leader, sent: Mutex::default() });
     let settings = GrpcSettings { leader: Some(way.clone()), ..settings };
     let follower = DcbClient::new(Port(router(&nodes.1.service, settings).await, None));
@@ -141,7 +139,8 @@ async fn leader_without_an_answer_leaves_the_outcome_unknown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn caller_without_the_right_is_refused_before_the_leader_is_asked() {
     let Pair { nodes, way, mut follower } = pair(true, GrpcSettings::default()).await;
-    let roles = std::collections::BTreeMap::from([("default".to_owned(), [ropewalk_auth::Right::Read].into())]);
+    let roles =
+        std::collections::BTreeMap::from([("default".to_owned(), [ropewalk_auth::Right::Read].into())]);
     let admin = ropewalk_auth::Caller::everybody();
     let token = nodes.0.service.access().create_token(&admin, "reader", roles, None).await.unwrap().1;
     nodes.1.follow();

@@ -304,7 +304,9 @@ async fn list_projections(at: PathRequest<StoreName>) -> Result<Response> {
         let entries = projections_after(db, &snapshot, &store, page.after()).map(
             |entry| -> Result<ProjectionOut, Problem> {
                 bounds.look().map_err(WireError::from)?;
-                Ok(entry.map_err(refused)?.map_or_else(ProjectionOut::from, ProjectionOut::from))
+                Ok(entry
+                    .map_err(refused)?
+                    .map_or_else(|damaged| ProjectionOut::from(*damaged), ProjectionOut::from))
             },
         );
         bounds.run(|| page.fill(entries, |one| one.name.clone(), ProjectionOut::bytes))

@@ -97,7 +97,9 @@ fn build() -> utoipa::openapi::OpenApi {
                     && status.as_str() >= "400"
                     && response.content.is_empty()
                 {
-                    response.content.insert(PROBLEM_TYPE.to_owned(), problem.clone());
+                    response
+                        .content
+                        .insert(PROBLEM_TYPE.to_owned(), utoipa::openapi::RefOr::T(problem.clone()));
                 }
             }
             for &(status, description) in REFUSALS.iter().chain(more) {

@@ -15,8 +15,8 @@ use crate::crud::rules::{may_count, rules_bind};
 use crate::crud::write::int;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
-use crate::server::current_ops::with_documents;
 use crate::protocol::reply::check_list;
+use crate::server::current_ops::with_documents;
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
 

@@ -253,9 +253,9 @@ async fn list_of_operations_in_one_document_has_its_size_and_a_cursor_has_all() 
     while listed(&mut admin, doc! { "op": "getmore", "$truncateOps": true }).await.len() < WAITING {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let (code, message) = admin.refused(doc! { "currentOp": 1, "$db": "admin" }).await;
-    assert_eq!(code, 10_334, "{message}");
-    assert!(message.contains("the stage $currentOp"), "{message}");
+    let refused = admin.run(doc! { "currentOp": 1, "$db": "admin" }).await;
+    assert_eq!(refused.get_i32("code").unwrap(), 10_334, "{refused}");
+    assert!(refused.get_str("errmsg").unwrap().contains("the stage $currentOp"), "{refused}");
     assert_eq!(listed(&mut admin, doc! { "ns": "admin.$cmd" }).await.len(), 1);
     let stages = vec![doc! { "$currentOp": { "allUsers": true } }, doc! { "$match": { "op": "getmore" } }];
     let mut answer =

@@ -144,6 +144,12 @@ fn listed_rules(app: &App, params: &Params) -> Result<Response, ApiError> {
     Ok(out.into_response())
 }
 
+fn put(fields: &mut Value, name: &str, value: Value) {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert(name.to_owned(), value);
+    }
+}
+
 fn put_rule(
     out: &mut Counted,
     state: &GroupState,
@@ -160,23 +166,24 @@ fn put_rule(
         "type": if rule.alert.is_some() { "alerting" } else { "recording" },
     });
     if let Some(error) = health.and_then(|health| health.error.clone()) {
-        fields["lastError"] = json!(error);
+        put(&mut fields, "lastError", json!(error));
     }
     let Some(alert) = &rule.alert else { return out.element(&fields) };
-    fields["duration"] = seconds(alert.hold);
-    fields["keepFiringFor"] = seconds(alert.keep);
-    fields["annotations"] = json!(alert.annotation_texts);
+    put(&mut fields, "duration", seconds(alert.hold));
+    put(&mut fields, "keepFiringFor", seconds(alert.keep));
+    put(&mut fields, "annotations", json!(alert.annotation_texts));
     state.with_alerts(number, |active| {
         let firing = active.iter().any(|alert| alert.state == AlertState::Firing);
-        fields["state"] = json!(if firing {
+        let state = if firing {
             "firing"
         } else if active.is_empty() {
             "inactive"
         } else {
             "pending"
-        });
+        };
+        put(&mut fields, "state", json!(state));
         if exclude {
-            fields["alerts"] = Value::Null;
+            put(&mut fields, "alerts", Value::Null);
             return out.element(&fields);
         }
         out.open(&fields, "alerts")?;
