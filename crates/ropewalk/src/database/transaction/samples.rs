@@ -168,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::database::Database;
+    use crate::error::Error;
 
     #[test]
     fn appended_samples_are_bounded_until_they_are_rolled_back() {
