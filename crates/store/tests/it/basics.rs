@@ -243,7 +243,7 @@ fn stats_after_a_name_have_the_next_keyspaces_and_all_totals() {
     let [a, b, c] = [("a", 2), ("b", 0), ("c", 1)].map(|(name, number)| (name.to_owned(), number));
     assert_eq!(names(None, 9), [a.clone(), b.clone(), c.clone()]);
     assert_eq!(names(None, 2), [a, b]);
-    assert_eq!(names(Some("b"), 2), [c.clone()]);
+    assert_eq!(names(Some("b"), 2), std::slice::from_ref(&c));
     assert_eq!(names(Some("bb"), 2), [c]);
     assert!(names(Some("c"), 2).is_empty());
     assert_eq!(store.stats_after(None, 9).keyspaces[1], all.keyspaces[0]);

@@ -29,11 +29,11 @@ fn open(disk: &FaultyVfs) -> Store {
 
 /// Row `row` of run `run`; odd numbers are absent.
 fn key(run: u64, row: u64) -> [u8; 8] {
-    (run << 32 | 2 * row).to_be_bytes()
+    ((run << 32) | (2 * row)).to_be_bytes()
 }
 
 fn absent(run: u64, row: u64) -> [u8; 8] {
-    (run << 32 | 2 * row + 1).to_be_bytes()
+    ((run << 32) | (2 * row + 1)).to_be_bytes()
 }
 
 fn read(view: &StoreView, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
