@@ -104,7 +104,7 @@ async fn pages_count_only_what_the_caller_may_read() {
     let access = server.service.access();
     let (_, token) = access.create_token(&Caller::everybody(), "t", Roles::from(roles), None).await.unwrap();
     let bearer = format!("Bearer {token}");
-    for list in [LISTS[0], LISTS[3]] {
+    for list in [LISTS[0], LISTS[4]] {
         let page = async |query: &str| {
             let path = format!("{}?{query}", list.0);
             server.request("GET", &path, &[("authorization", &bearer)], b"").await.ok()
@@ -126,7 +126,9 @@ async fn two_by_two(
     let (mut pages, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("{path}?limit=2{after}");
-        let page = server.request("GET", &path, &[("authorization", authorization)], b"").await.ok();
+        let header = [("authorization", authorization)];
+        let headers = if authorization.is_empty() { &[][..] } else { &header };
+        let page = server.request("GET", &path, headers, b"").await.ok();
         between(&page).await;
         let next = page.get("next").map(|next| next.as_str().unwrap().to_owned());
         pages.push(page);

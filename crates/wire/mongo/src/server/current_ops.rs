@@ -1,6 +1,5 @@
 //! Commands on running operations: `currentOp`, `$currentOp`, `killOp`.
 
-use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
 use ropewalk_auth::Right;
 
@@ -9,9 +8,6 @@ use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::protocol::reply::check_list;
 use crate::state::operations::Wish;
-
-/// Bytes of the operations of a `$currentOp`: as many as other documents that are computed for a cursor.
-const STAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Which operations are listed.
 struct Listed {
@@ -68,7 +64,7 @@ pub(crate) fn current_op(call: &mut Call<'_>) -> Outcome<Writer> {
     listed(call, &Listed { all_users: !own, idle, short }, |operation| {
         if filter.matches(operation.doc())? {
             out.put("", Value::Document(operation.doc()));
-            check_list(&out, "operations", "use a filter, or the stage $currentOp")?;
+            check_list(&out, "operations", "use a filter, or set $truncateOps")?;
         }
         Ok(())
     })?;
@@ -125,10 +121,7 @@ pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outco
         operation.doc().iter().for_each(|(name, value)| out.put(name, value));
         out.close();
         out.close();
-        match out.size() {
-            ..=STAGE_BYTES_MAX => Ok(()),
-            bytes => Err(DocumentsError::TooLarge { what: "operations", bytes, max: STAGE_BYTES_MAX }.into()),
-        }
+        Ok(check_list(&out, "operations", "set truncateOps")?)
     })?;
     Ok(with_documents(out, stages))
 }

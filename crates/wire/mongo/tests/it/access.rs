@@ -314,7 +314,7 @@ async fn list_of_users_larger_than_a_document_is_rejected() {
     access.create_user(&root, "root", "secret", admin).await.unwrap();
     let place = |number: usize| format!("{number:0>200}");
     for name in ["ann", "bob"] {
-        let roles = (0..35_000).map(|number| (place(number), [ropewalk_auth::Right::Read].into()));
+        let roles = (0..37_000).map(|number| (place(number), [ropewalk_auth::Right::Read].into()));
         access.create_user(&root, name, "secret", roles.collect()).await.unwrap();
     }
     let mut client = server.connect();
