@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::lang::budget::{byte_steps, held};
 use crate::lang::error::{LangError, refuse};
-use crate::lang::filter::parser::is_operators;
+use crate::lang::filter::parser::{is_about_value, is_operators};
 use crate::lang::filter::{Comparison, Filter};
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
@@ -482,7 +482,7 @@ fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
 impl Pull {
     fn parse(operand: Value<'_>, known: &Options) -> Result<Self, LangError> {
         Ok(match operand {
-            Value::Document(doc) if is_operators(doc) => {
+            Value::Document(doc) if is_about_value(doc) => {
                 let mut writer = Writer::new();
                 writer.put(ELEMENT, operand);
                 Self::Element(Filter::parse(writer.finish().doc(), known)?)

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
-use ropewalk::documents::{ResumeToken, Target, Watch};
+use ropewalk::documents::{ResumeToken, Target, Watch, not_on_view};
 use ropewalk_wire::run_unpinned;
 
 use crate::call::Call;
 use crate::crud::read::{FIRST_BATCH, first_batch, put_cursor, take};
+use crate::crud::views;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, interrupted, shutting_down};
 use crate::state::changes::Changes;
@@ -78,6 +79,9 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     let target = match call.args.get("aggregate") {
         Some(Value::String(_)) if !everything => {
             let collection = call.collection()?;
+            if views::named(&collection)?.is_some() {
+                return Err(not_on_view(collection.database(), collection.name()).into());
+            }
             Target::Collection {
                 database: collection.database().to_owned(),
                 name: collection.name().to_owned(),

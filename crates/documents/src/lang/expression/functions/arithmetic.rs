@@ -63,6 +63,10 @@ pub(crate) fn sum_of(a: Value<'_>, b: Value<'_>) -> Value<'static> {
     widened(a, b, Arithmetic::Add)
 }
 
+pub(crate) fn product_of(a: Value<'_>, b: Value<'_>) -> Value<'static> {
+    widened(a, b, Arithmetic::Multiply)
+}
+
 /// Milliseconds of a number that is added to a date.
 fn milliseconds(value: Value<'_>) -> Result<i64, LangError> {
     let rounded = match value {

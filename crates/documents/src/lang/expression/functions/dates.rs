@@ -470,6 +470,11 @@ enum Unit {
     Milliseconds(i64),
 }
 
+/// Rejects a text that is not the name of a unit of time.
+pub(crate) fn check_unit(name: &str, text: &str) -> Result<(), LangError> {
+    unit(name, &Val::Ref(Value::String(text))).map(drop)
+}
+
 fn unit(name: &str, value: &Val<'_>) -> Result<Option<(Unit, bool)>, LangError> {
     let text = match value.get() {
         Some(Value::String(text)) => text,
