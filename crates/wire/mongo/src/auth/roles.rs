@@ -1,6 +1,6 @@
 //! Roles and privileges in MongoDB's terms: `rolesInfo`, and what `connectionStatus` says about the caller.
 //!
-//! Every role is built in: each stands for rights of the server on one database or on all.
+//! Every role is built in: each represents rights of the server on one database or on all.
 
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk_auth::{Right, Roles};
@@ -139,7 +139,7 @@ pub(crate) fn info(call: &mut Call<'_>) -> Outcome<Writer> {
     let mut found = Vec::new();
     match call.args.needed("rolesInfo", call.args.get("rolesInfo"))? {
         Value::Array(list) => list.values().try_for_each(|value| named(value, call.database, &mut found))?,
-        // Only roles that users have made, of which there are none, unless the others are wanted, too.
+        // Without the built-in roles the list is empty: users cannot make roles.
         one if one.as_integer() == Some(1) => {
             if call.args.flag("showBuiltinRoles")?.unwrap_or(false) {
                 found.extend(roles_of(call.database));
