@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
-use ropewalk::documents::{ResumeToken, Target, Watch, not_on_view};
+use ropewalk::documents::{ResumeToken, Target, Watch};
 use ropewalk_wire::run_unpinned;
 
 use crate::call::Call;
@@ -79,9 +79,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     let target = match call.args.get("aggregate") {
         Some(Value::String(_)) if !everything => {
             let collection = call.collection()?;
-            if views::named(&collection)?.is_some() {
-                return Err(not_on_view(collection.database(), collection.name()).into());
-            }
+            views::refuse(&collection)?;
             Target::Collection {
                 database: collection.database().to_owned(),
                 name: collection.name().to_owned(),

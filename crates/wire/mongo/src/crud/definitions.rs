@@ -6,7 +6,6 @@ use ropewalk::documents::lang::{
 };
 use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
-    not_on_view,
 };
 use ropewalk_auth::Right;
 use ropewalk_sql::hide_rebuilds;
@@ -291,15 +290,8 @@ pub(crate) fn existing(collection: &Collection) -> Outcome<std::sync::Arc<Defini
     if let Some(definition) = collection.definition()? {
         return Ok(definition);
     }
-    refuse_view(collection)?;
+    views::refuse(collection)?;
     Err(Failure::new(Code::NamespaceNotFound, format!("ns does not exist: {}", namespace(collection))))
-}
-
-fn refuse_view(collection: &Collection) -> Outcome<()> {
-    match views::named(collection)? {
-        Some(_) => Err(not_on_view(collection.database(), collection.name()).into()),
-        None => Ok(()),
-    }
 }
 
 fn unknown_index(definition: &Definition, name: &str) -> Failure {
@@ -676,7 +668,7 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["collStats", "scale"])?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
-    refuse_view(&collection)?;
+    views::refuse(&collection)?;
     may_count(call, &collection)?;
     let scale = call.args.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1) as i64;
     let mut out = Writer::new();

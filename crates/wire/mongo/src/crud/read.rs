@@ -119,7 +119,10 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         let source = match collection.tail(call.asked(), &find)? {
             Some(tail) => Source::Tail(Box::new(tail), awaits),
-            None => Source::Ready(VecDeque::new(), 0),
+            None => {
+                views::refuse(&collection)?;
+                Source::Ready(VecDeque::new(), 0)
+            }
         };
         return first_batch(call, guard, namespace, source, size, false, call.seq());
     }
@@ -530,6 +533,9 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     if collection.is_none() && !pipeline.brings_documents() {
         let message = "{aggregate: 1} is not valid for a pipeline that does not make its own documents";
         return Err(Failure::new(Code::InvalidNamespace, message));
+    }
+    if let (Some(collection), Some(_)) = (&collection, &hint) {
+        views::refuse_hint(collection)?;
     }
     let mut read: Vec<Collection> = collection.iter().cloned().collect();
     for name in pipeline.collections() {

@@ -6,7 +6,7 @@
 //! A view is read with the rights and rules that bind the caller on the collections that it reads.
 
 use ropewalk::documents::lang::{Doc, DocBuf, Options, Pipeline, Value, Writer};
-use ropewalk::documents::{Collection, View};
+use ropewalk::documents::{Collection, View, not_on_view};
 use ropewalk_auth::Right;
 
 use crate::call::Call;
@@ -31,6 +31,17 @@ const NOT_OF_VIEWS: &[&str] = &[
 /// The view of this name, if it is one.
 pub(crate) fn named(collection: &Collection) -> Outcome<Option<View>> {
     Ok(if collection.definition()?.is_some() { None } else { collection.view()? })
+}
+
+/// Rejects an operation that views do not have.
+///
+/// # Errors
+/// `CommandNotSupportedOnView`.
+pub(crate) fn refuse(collection: &Collection) -> Outcome<()> {
+    match named(collection)? {
+        Some(_) => Err(not_on_view(collection.database(), collection.name()).into()),
+        None => Ok(()),
+    }
 }
 
 /// The view that `create` and `collMod` describe; `None` if they are about a collection.
@@ -111,6 +122,15 @@ pub(crate) fn add_read(call: &Call<'_>, read: &mut Vec<Collection>) -> Outcome<(
     Ok(())
 }
 
+fn no_hint() -> Failure {
+    Failure::new(Code::OptionNotSupportedOnView, "a hint is not supported on a view")
+}
+
+/// Rejects a hint for a view.
+pub(crate) fn refuse_hint(collection: &Collection) -> Outcome<()> {
+    if named(collection)?.is_some() { Err(no_hint()) } else { Ok(()) }
+}
+
 /// Stages being written.
 struct Stages(Writer);
 
@@ -119,8 +139,7 @@ impl Stages {
     fn of(args: &Args<'_>, query: &str) -> Outcome<Self> {
         let mut stages = Self(Writer::array());
         if args.get("hint").is_some() {
-            let message = "a hint is not supported on a view";
-            return Err(Failure::new(Code::OptionNotSupportedOnView, message));
+            return Err(no_hint());
         }
         if let Some(query) = args.document(query)?.filter(|query| !query.is_empty()) {
             stages.add("$match", Value::Document(query));

@@ -94,6 +94,7 @@ async fn what_a_view_does_not_have_is_rejected_with_mongodbs_codes() {
         (166, doc! { "find": "v", "tailable": true }),
         (166, doc! { "aggregate": "v", "cursor": {}, "pipeline": [{ "$changeStream": {} }] }),
         (167, doc! { "find": "v", "hint": "_id_" }),
+        (167, doc! { "aggregate": "v", "cursor": {}, "pipeline": [], "hint": "_id_" }),
         (48, doc! { "create": "v" }),
         (48, doc! { "create": "c", "viewOn": "d" }),
         (48, doc! { "create": "v", "viewOn": "d" }),
