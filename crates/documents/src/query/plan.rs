@@ -91,7 +91,7 @@ impl Plan {
     /// Numbers of the indexes that are used; that of the collection is the index on `_id`.
     pub(crate) fn objects(&self, definition: &Definition) -> impl Iterator<Item = u32> {
         let used = self.parts.iter().filter(|part| !part.is_scan());
-        used.map(|part| part.index.as_ref().map_or(definition.id, |index| index.object))
+        used.map(move |part| part.index.as_ref().map_or(definition.id, |index| index.object))
     }
 }
 

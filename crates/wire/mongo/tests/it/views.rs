@@ -116,7 +116,7 @@ async fn rules_of_the_collection_apply_to_readers_of_a_view() {
     let mut client = with_view(&server).await;
     let documents = server.service.database().documents();
     let collection = documents.collection("app", "c").unwrap();
-    let rules = doc! { "list": "resource.data.n == 5" };
+    let rules = doc! { "list": "resource.n == 5" };
     let rules = ropewalk::documents::lang::DocBuf::check(rules.to_vec().unwrap()).unwrap();
     let options = collection.definition().unwrap().unwrap().options().clone();
     collection.set_options(ropewalk::documents::CollectionOptions { rules: Some(rules), ..options }).unwrap();
