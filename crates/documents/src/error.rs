@@ -308,6 +308,16 @@ impl DocumentsError {
         }
     }
 
+    /// True when a view was used as a collection; a pipeline can read it.
+    pub fn is_view(&self) -> bool {
+        match self {
+            Self::Language(error) | Self::InCollection { source: error, .. } => {
+                error.code == Code::CommandNotSupportedOnView
+            }
+            _ => false,
+        }
+    }
+
     /// MongoDB's name of [`DocumentsError::code`].
     pub fn code_name(&self) -> String {
         let name = match self {

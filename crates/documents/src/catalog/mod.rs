@@ -5,6 +5,7 @@
 //!                      o object u32            collection u32      x collection u32     database 0 name, of a dropped collection
 //!                      d database              its settings        s                    first number not reserved, u32
 //!                      r collection u32        1 or 0: a dropped collection had rules, or none
+//!                      v database 0 name       a view, see `view`
 //! documents            object u32 | key        documents and index entries, see `index::entry`
 //! documents.sessions   see `write::retryable_writes`
 //! ```
@@ -14,6 +15,7 @@
 
 pub(crate) mod capped;
 pub(crate) mod definition;
+pub(crate) mod view;
 
 use ropewalk_base::is_rebuild_name;
 use ropewalk_engine::Keyspace;

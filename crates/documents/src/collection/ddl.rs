@@ -29,6 +29,10 @@ impl DocumentsTx<'_> {
     /// [`DocumentsError::CollectionExists`] when it exists with other options; invalid options.
     pub fn create_collection(&mut self, collection: &Collection, options: CollectionOptions) -> Result<bool> {
         self.statement(|tx| {
+            if tx.view_of(collection)?.is_some() {
+                let (database, collection) = (collection.database().to_owned(), collection.name().to_owned());
+                return Err(DocumentsError::CollectionExists { database, collection });
+            }
             if let Some(there) = tx.definition_of(collection)? {
                 if there.options.same(&options) {
                     return Ok(false);
@@ -218,12 +222,14 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Drops a collection with its documents and indexes. Returns false if it does not exist.
+    /// Drops a collection with its documents and indexes, or a view. Returns false if it does not exist.
     ///
     /// # Errors
     /// Another collection refers to it.
     pub fn drop_collection(&mut self, collection: &Collection) -> Result<bool> {
-        self.statement(|tx| tx.drop_now(collection))
+        self.statement(|tx| {
+            Ok(tx.drop_view(collection.database(), collection.name())? || tx.drop_now(collection)?)
+        })
     }
 
     fn drop_now(&mut self, collection: &Collection) -> Result<bool> {
@@ -271,12 +277,12 @@ impl DocumentsTx<'_> {
         self.statement(|tx| {
             let prefix = crate::catalog::names_of(database);
             let end = ropewalk_base::keys::prefix_end(&prefix);
-            let mut names = Vec::new();
-            let catalog = tx.spaces().catalog;
-            tx.kv.visit(catalog, KeySpan::forward(&prefix, end.as_deref()), |key, _| {
-                names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
-                true
-            })?;
+            let mut names = tx.names_below(&prefix, end.as_deref())?;
+            let views = crate::catalog::view::view_key(database, "");
+            let views = tx.names_below(&views, ropewalk_base::keys::prefix_end(&views).as_deref())?;
+            for name in &views {
+                tx.drop_view(database, name)?;
+            }
             // Children are dropped before the parents that they refer to, whatever their names are.
             let mut left: Vec<String> = names.clone();
             while !left.is_empty() {
@@ -294,6 +300,7 @@ impl DocumentsTx<'_> {
                     _ => left = stuck,
                 }
             }
+            names.extend(views);
             if !names.is_empty() {
                 let mut event = Writer::new();
                 event.put("operationType", Value::String("dropDatabase"));
@@ -302,6 +309,16 @@ impl DocumentsTx<'_> {
             }
             Ok(names)
         })
+    }
+
+    /// The names in a range of the catalog's keys.
+    fn names_below(&mut self, start: &[u8], end: Option<&[u8]>) -> Result<Vec<String>> {
+        let (mut names, catalog) = (Vec::new(), self.spaces().catalog);
+        self.kv.visit(catalog, KeySpan::forward(start, end), |key, _| {
+            names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
+            true
+        })?;
+        Ok(names)
     }
 
     /// Most bytes of documents that a database may hold; `None`: any.

@@ -1,4 +1,5 @@
 use crate::lang::error::{LangResult, refuse};
+use crate::lang::random::Random;
 use crate::lang::regex::Patterns;
 use crate::lang::value::{DocBuf, Value};
 
@@ -9,8 +10,8 @@ pub struct Options {
     pub now_ms: i64,
     /// The command's `let`: constants that expressions see as `$$name`.
     pub variables: Option<DocBuf>,
-    /// The seed of `$sample`; the same seed gives the same sample.
-    pub seed: u64,
+    /// The random numbers of `$sample`, `$rand` and `$sampleRate`.
+    pub random: Random,
     /// The regular expressions of the command.
     pub patterns: Patterns,
 }

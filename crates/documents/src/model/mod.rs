@@ -12,6 +12,7 @@ pub(crate) mod commit_section;
 pub(crate) mod counts;
 pub(crate) mod difference;
 pub(crate) mod handle;
+pub(crate) mod uses;
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,6 +49,7 @@ pub struct DocumentsModel {
     /// The part of new ObjectIds that identifies this process.
     process: OnceLock<u64>,
     pub(crate) counts: Counts,
+    pub(crate) uses: uses::IndexUses,
 }
 
 impl DocumentsModel {

@@ -8,15 +8,21 @@ use std::cell::RefCell;
 use ropewalk_engine::Snapshot;
 
 use crate::error::{DocumentsError, Result};
-use crate::lang::{Code, DocBuf, Filter, LangError, Pipeline, Source, Stream};
+use crate::lang::{Code, DocBuf, Filter, LangError, Options, Pipeline, Source, Stream};
 use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::read::{Find, Rows};
+use crate::query::view::view_documents;
 use crate::transaction::source::CancelCheck;
 use crate::transaction::tx::DocumentsTx;
 
 /// Memory that the stages of one pipeline may hold, bytes.
 pub const PIPELINE_BYTES_MAX: usize = 100 << 20;
+
+/// Options of the pipelines of views.
+fn options(documents: &Documents) -> Options {
+    Options { now_ms: documents.now_ms(), ..Options::default() }
+}
 
 /// The collections of a database at one snapshot.
 struct AtSnapshot {
@@ -30,7 +36,14 @@ impl Source for AtSnapshot {
 
     fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let collection = self.documents.collection(&self.database, collection)?;
-        Ok(Box::new(collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone()))?))
+        match collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone())) {
+            Ok(found) => Ok(Box::new(found)),
+            Err(error) if error.is_view() => match collection.view_at(&self.snapshot)? {
+                Some(view) => view_documents(&view, filter, &options(&self.documents), self),
+                None => Err(error),
+            },
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -61,7 +74,19 @@ impl Source for Inside<'_, '_> {
 
     fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let collection = self.tx.borrow().collection(&self.database, collection)?;
-        self.stream(&collection, filter.clone())
+        match self.stream(&collection, filter.clone()) {
+            Err(error) if error.is_view() => {
+                let (view, options) = {
+                    let mut tx = self.tx.borrow_mut();
+                    (tx.stored_view(&self.database, collection.name())?, options(tx.documents))
+                };
+                match view {
+                    Some(view) => view_documents(&view, filter, &options, self),
+                    None => Err(error),
+                }
+            }
+            other => other,
+        }
     }
 
     fn look(&self) -> Result<()> {
@@ -111,7 +136,7 @@ impl Collection {
         let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
             Box::new(std::iter::empty())
         } else {
-            Box::new(self.find_at(source.snapshot.clone(), &Find::matching(leading(pipeline)))?)
+            source.find(self.name(), &leading(pipeline))?
         };
         for document in pipeline.run(input, &source, PIPELINE_BYTES_MAX)? {
             if !each(document?)? {

@@ -87,6 +87,14 @@ pub(crate) struct Plan {
     pub(crate) fetch: Fetch,
 }
 
+impl Plan {
+    /// Numbers of the indexes that are used; that of the collection is the index on `_id`.
+    pub(crate) fn objects(&self, definition: &Definition) -> impl Iterator<Item = u32> {
+        let used = self.parts.iter().filter(|part| !part.is_scan());
+        used.map(move |part| part.index.as_ref().map_or(definition.id, |index| index.object))
+    }
+}
+
 /// Requirements of the query to plan.
 pub(crate) struct Wish<'q> {
     pub(crate) filter: &'q Filter,

@@ -125,6 +125,8 @@ pub(crate) struct Rows {
     scan: Option<Scan>,
     /// Documents ready to be returned, in order.
     ready: std::vec::IntoIter<Found>,
+    /// The first page was read.
+    begun: bool,
     sorted: bool,
     skipped: usize,
     given: usize,
@@ -189,7 +191,17 @@ impl Rows {
             None => None,
         };
         let ready = Vec::new().into_iter();
-        Ok(Self { find, scan, ready, sorted: false, skipped: 0, given: 0, caller: None, held: None })
+        Ok(Self {
+            find,
+            scan,
+            ready,
+            begun: false,
+            sorted: false,
+            skipped: 0,
+            given: 0,
+            caller: None,
+            held: None,
+        })
     }
 
     /// Bytes of sorted documents that have not been returned.
@@ -224,6 +236,10 @@ impl Rows {
                 return Ok(Some(found));
             }
             let Some(scan) = &mut self.scan else { return Ok(None) };
+            if !std::mem::replace(&mut self.begun, true) {
+                let uses = &source.documents().model.uses;
+                scan.plan().objects(scan.definition()).for_each(|object| uses.add(object));
+            }
             let page = match &self.find.sort {
                 Some(sort) if !scan.plan().sorted => {
                     if std::mem::replace(&mut self.sorted, true) {

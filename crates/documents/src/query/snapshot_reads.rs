@@ -11,6 +11,7 @@ use crate::lang::{DocBuf, Value};
 use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::read::{Find, Rows};
+use crate::query::view::refuse_view;
 use crate::rules::Caller;
 use crate::transaction::source::{CancelCheck, Source};
 
@@ -58,7 +59,12 @@ impl Source for DocumentsAt<'_> {
     }
 
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>> {
-        collection.definition_at(self.snapshot.reading().view())
+        let read = self.snapshot.reading();
+        let found = collection.definition_at(read.view())?;
+        if found.is_none() {
+            refuse_view(collection, read.view())?;
+        }
+        Ok(found)
     }
 
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {

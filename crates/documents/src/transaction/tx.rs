@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ropewalk_engine::{EachEntry, Isolation, KeyConflict, KeySpan, KvTransaction, Operation, Reading};
 
 use crate::catalog::definition::Definition;
+use crate::catalog::view::{View, not_on_view, view_key};
 use crate::catalog::{Spaces, check_unreserved, definition_key, name_key, number, object_key, split_name};
 use crate::error::{DocumentsError, Result};
 use crate::index::entry::id_of;
@@ -280,6 +281,8 @@ impl<'a> DocumentsTx<'a> {
         let key = definition_key(definition.id);
         let name = name_key(&definition.database, &definition.name);
         if event == Event::Created {
+            // A view of the same name that is created at the same time.
+            self.kv.guard_key(catalog, &view_key(&definition.database, &definition.name));
             self.guard(catalog, &name);
             self.kv.put(catalog, &name, &definition.id.to_le_bytes());
             self.kv.put(catalog, &object_key(definition.id), &definition.id.to_le_bytes());
@@ -362,6 +365,9 @@ impl Source for DocumentsTx<'_> {
             }
             found
         };
+        if found.is_none() && self.stored_view(collection.database(), collection.name())?.is_some() {
+            return Err(not_on_view(collection.database(), collection.name()));
+        }
         self.state.definitions.insert(name, found.clone());
         Ok(found)
     }
@@ -376,6 +382,12 @@ impl Source for DocumentsTx<'_> {
 }
 
 impl DocumentsTx<'_> {
+    /// The view of that name.
+    pub(crate) fn stored_view(&mut self, database: &str, name: &str) -> Result<Option<View>> {
+        let stored = self.kv.get(self.spaces().catalog, &view_key(database, name))?;
+        stored.map(|stored| View::decode(&stored)).transpose()
+    }
+
     pub(crate) fn spaces(&self) -> Spaces {
         self.documents.model.spaces()
     }

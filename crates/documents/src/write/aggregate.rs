@@ -53,7 +53,7 @@ impl DocumentsTx<'_> {
                 let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
                     Box::new(std::iter::empty())
                 } else {
-                    source.stream(collection, leading(pipeline))?
+                    lang::Source::find(&source, collection.name(), &leading(pipeline))?
                 };
                 collected(pipeline.run(input, &source, PIPELINE_BYTES_MAX)?)?
             };

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::lang::budget::byte_steps;
 use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::functions::{Merged, quotient, standard_deviation, sum_of};
+use crate::lang::expression::percentile::{self, Percentiles};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::value::key::key_of;
 use crate::lang::value::order;
@@ -40,6 +41,7 @@ enum Kind {
     Deviation {
         sample: bool,
     },
+    Percentiles(Percentiles),
     /// The first or last so many, in order of arrival.
     Some {
         count: usize,
@@ -95,6 +97,10 @@ impl Accumulator {
             "$mergeObjects" => simple(Kind::Merge),
             "$stdDevPop" => simple(Kind::Deviation { sample: false }),
             "$stdDevSamp" => simple(Kind::Deviation { sample: true }),
+            "$percentile" | "$median" => {
+                let (percentiles, input) = Percentiles::parse(name, operand, scope)?;
+                Ok(Self { kind: Kind::Percentiles(percentiles), input: Expression::parse(input, scope)? })
+            }
             "$count" => match operand {
                 Value::Document(doc) if doc.is_empty() => {
                     Ok(Self { kind: Kind::Sum, input: Expression::constant(Value::Int32(1)) })
@@ -136,7 +142,7 @@ impl Accumulator {
             Kind::Extreme { .. } | Kind::First | Kind::Last | Kind::Merge => State::One(None),
             Kind::Push | Kind::Some { .. } => State::Many(VecDeque::new()),
             Kind::Set => State::Set(BTreeMap::new()),
-            Kind::Deviation { .. } => State::Numbers(Vec::new()),
+            Kind::Deviation { .. } | Kind::Percentiles(_) => State::Numbers(Vec::new()),
             Kind::Extremes { .. } | Kind::Sorted { .. } => State::Sorted(BTreeMap::new(), 0),
         }
     }
@@ -211,6 +217,13 @@ impl Accumulator {
                 }
                 None => 0,
             },
+            (Kind::Percentiles(_), State::Numbers(numbers)) => match value.and_then(percentile::counted) {
+                Some(number) => {
+                    numbers.push(number);
+                    signed(percentile::NUMBER_BYTES)
+                }
+                None => 0,
+            },
             (Kind::Extremes { count, greatest }, State::Sorted(values, arrived)) => {
                 let Some(value) = value.filter(|value| !value.is_nullish()) else { return Ok(0) };
                 let mut key = Vec::new();
@@ -241,6 +254,9 @@ impl Accumulator {
             (Kind::Deviation { sample }, State::Numbers(numbers)) => {
                 let deviation = standard_deviation(numbers, usize::from(*sample));
                 deviation.map_or(Val::NULL, |d| Val::Ref(Value::Double(d)))
+            }
+            (Kind::Percentiles(percentiles), State::Numbers(numbers)) => {
+                return percentiles.of(numbers.clone());
             }
             (_, State::Numbers(_)) => Val::NULL,
             (Kind::Sorted { single: true, .. }, State::Sorted(values, _)) => {

@@ -14,6 +14,7 @@
 
 pub(crate) mod accumulate;
 pub(crate) mod functions;
+pub(crate) mod percentile;
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
@@ -21,7 +22,9 @@ use std::sync::Arc;
 use crate::lang::budget::{self, Held, byte_steps, steps};
 use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::expression::functions::{Arguments, Function};
+use crate::lang::expression::percentile::{Percentiles, counted};
 use crate::lang::options::Options;
+use crate::lang::random::Random;
 use crate::lang::value::path;
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
@@ -71,6 +74,9 @@ enum Node {
     Filter(Box<[Node; 3]>),
     /// Input, initial value, step with `$$value` and `$$this`.
     Reduce(Box<[Node; 3]>),
+    /// A random number from 0 up to but not including 1.
+    Random(Random),
+    Percentiles(Box<Node>, Percentiles),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +93,7 @@ pub(crate) struct Scope<'o> {
     names: Option<&'o Names<'o>>,
     depth: usize,
     held: Option<&'o Held>,
+    random: Option<&'o Random>,
 }
 
 /// Variables bound by one operator, and the enclosing ones.
@@ -100,7 +107,7 @@ struct Names<'o> {
 impl<'o> Scope<'o> {
     pub(crate) fn of(options: &'o Options) -> Self {
         let constants = options.variables.as_ref().map(DocBuf::doc);
-        Self { now_ms: options.now_ms, constants, ..Self::default() }
+        Self { now_ms: options.now_ms, constants, random: Some(&options.random), ..Self::default() }
     }
 
     /// The scope inside of an operator that binds variables.
@@ -172,6 +179,10 @@ struct Run {
 }
 
 impl Run {
+    fn new() -> Self {
+        Self { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() }
+    }
+
     fn burn(&self, count: u64) -> LangResult<()> {
         steps(usize::try_from(count).unwrap_or(usize::MAX))?;
         match self.fuel.get().checked_sub(count) {
@@ -244,9 +255,38 @@ impl Expression {
         Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
     }
 
+    /// Parses an operand that sees `names` as variables, for [`Expression::evaluate_with`].
+    pub(crate) fn parse_with(value: Value<'_>, scope: &Scope<'_>, names: &[&str]) -> LangResult<Self> {
+        let names = Names { own: names, hidden: 0, outer: scope.names };
+        Self::parse(value, &scope.with(&names)?)
+    }
+
+    /// True for so many of all documents, as `$rand` is below it.
+    pub(crate) fn sampling(rate: f64, options: &Options) -> Self {
+        let less = functions::find("$lt").expect("$lt is a function");
+        let share = Node::Random(options.random.clone());
+        let node = Node::Call(less, vec![share, Node::Constant(Value::Double(rate).into())]);
+        Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
+    }
+
     pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> LangResult<Val<'e>> {
-        let run = Run { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() };
-        self.0.node.evaluate(Env { root, bound: None }, &run)
+        self.0.node.evaluate(Env { root, bound: None }, &Run::new())
+    }
+
+    /// Evaluates an expression of [`Expression::parse_with`], with the values of its variables in order.
+    pub(crate) fn evaluate_with(&self, root: Doc<'_>, values: &[Value<'_>]) -> Answer {
+        evaluate_bound(&self.0.node, values, Env { root, bound: None }, &Run::new())
+    }
+}
+
+/// Binds the values to variables in turn, then evaluates the body.
+fn evaluate_bound(body: &Node, values: &[Value<'_>], env: Env<'_>, run: &Run) -> Answer {
+    match values.split_first() {
+        None => Ok(body.evaluate(env, run)?.into_static()),
+        Some((first, rest)) => {
+            let binding = Binding { value: Some(*first), outer: env.bound };
+            evaluate_bound(body, rest, Env { root: env.root, bound: Some(&binding) }, run)
+        }
     }
 }
 
@@ -366,12 +406,7 @@ fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> LangResult<Node> {
 
 fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     scope.node(0)?;
-    let all = || -> LangResult<Vec<Node>> {
-        match operand {
-            Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
-            value => Ok(vec![parse(value, scope)?]),
-        }
-    };
+    let all = || operands(operand, scope);
     Ok(match name {
         "$literal" | "$const" => scope.constant(operand)?,
         "$expr" => parse(operand, scope)?,
@@ -430,54 +465,68 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> LangResu
                 parse_part(&parts, 2, &inner)?,
             ]))
         }
+        "$rand" => {
+            if !matches!(operand, Value::Document(doc) | Value::Array(doc) if doc.is_empty()) {
+                refuse!(10065, "invalid parameter: expected an empty object ($rand)");
+            }
+            Node::Random(scope.random.cloned().unwrap_or_default())
+        }
+        "$percentile" | "$median" => {
+            let (percentiles, input) = Percentiles::parse(name, operand, scope)?;
+            Node::Percentiles(Box::new(parse(input, scope)?), percentiles)
+        }
         "$function" | "$accumulator" => {
             refuse!(CommandNotSupported, "{name} runs JavaScript, which is not offered")
         }
-        _ => {
-            let Some(function) = functions::find(name) else {
-                refuse!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
-            };
-            let mut nodes = match function.arguments {
-                Arguments::Named(names, required) => {
-                    let parts = named(name, operand, names, required)?;
-                    (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
-                }
-                Arguments::NamedOrOne(names, required) => match operand {
-                    Value::Document(doc) if !doc.first().is_some_and(|(name, _)| name.starts_with('$')) => {
-                        let parts = named(name, operand, names, required)?;
-                        (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
-                    }
-                    _ => all()?,
-                },
-                Arguments::Between(least, most) => {
-                    let nodes = all()?;
-                    if !(least..=most).contains(&nodes.len()) {
-                        let wanted = if least == most {
-                            format!("exactly {least}")
-                        } else {
-                            format!("{least} to {most}")
-                        };
-                        refuse!(
-                            16020,
-                            "Expression {name} takes {wanted} arguments. {} were passed in.",
-                            nodes.len()
-                        );
-                    }
-                    nodes
-                }
-            };
-            if name == "$getField" {
-                // Without an input the field is that of the document.
-                nodes.truncate(2);
-                match nodes.as_mut_slice() {
-                    [_] => nodes.push(Node::Path(Start::Root, String::new())),
-                    [_, input @ Node::Nothing] => *input = Node::Path(Start::Root, String::new()),
-                    _ => {}
-                }
-            }
-            Node::Call(function, nodes)
-        }
+        _ => parse_call(name, operand, scope)?,
     })
+}
+
+/// A function of values.
+fn parse_call(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    let Some(function) = functions::find(name) else {
+        refuse!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
+    };
+    let mut nodes = match function.arguments {
+        Arguments::Named(names, required) => {
+            let parts = named(name, operand, names, required)?;
+            (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
+        }
+        Arguments::NamedOrOne(names, required) => match operand {
+            Value::Document(doc) if !doc.first().is_some_and(|(name, _)| name.starts_with('$')) => {
+                let parts = named(name, operand, names, required)?;
+                (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
+            }
+            _ => operands(operand, scope)?,
+        },
+        Arguments::Between(least, most) => {
+            let nodes = operands(operand, scope)?;
+            if !(least..=most).contains(&nodes.len()) {
+                let wanted =
+                    if least == most { format!("exactly {least}") } else { format!("{least} to {most}") };
+                refuse!(16020, "Expression {name} takes {wanted} arguments. {} were passed in.", nodes.len());
+            }
+            nodes
+        }
+    };
+    if name == "$getField" {
+        // Without an input the field is that of the document.
+        nodes.truncate(2);
+        match nodes.as_mut_slice() {
+            [_] => nodes.push(Node::Path(Start::Root, String::new())),
+            [_, input @ Node::Nothing] => *input = Node::Path(Start::Root, String::new()),
+            _ => {}
+        }
+    }
+    Ok(Node::Call(function, nodes))
+}
+
+/// The operands of an array, or a single one.
+fn operands(operand: Value<'_>, scope: &Scope<'_>) -> Result<Vec<Node>, LangError> {
+    match operand {
+        Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
+        value => Ok(vec![parse(value, scope)?]),
+    }
 }
 
 /// The named operands of an operator, in the order of `names`; the first `required` are mandatory.
@@ -598,6 +647,8 @@ impl Node {
             Self::Map(parts) => evaluate_map(parts, env, run),
             Self::Filter(parts) => evaluate_filter(parts, env, run),
             Self::Reduce(parts) => evaluate_reduce(parts, env, run),
+            Self::Random(random) => Ok(Val::Ref(Value::Double(random.share()))),
+            Self::Percentiles(input, percentiles) => evaluate_percentiles(input, percentiles, env, run),
         }
     }
 
@@ -765,6 +816,24 @@ fn evaluate_reduce([input, initial, body]: &[Node; 3], env: Env<'_>, run: &Run) 
         total = next;
     }
     Ok(total)
+}
+
+#[inline(never)]
+fn evaluate_percentiles(input: &Node, percentiles: &Percentiles, env: Env<'_>, run: &Run) -> Answer {
+    let input = input.evaluate(env, run)?;
+    let mut kept = run.keeping();
+    let numbers = match input.get() {
+        Some(Value::Array(array)) => {
+            let count = array.values().count();
+            run.burn(count as u64)?;
+            kept.set(input.own_bytes() + count * size_of::<f64>())?;
+            let mut numbers = Vec::with_capacity(count);
+            numbers.extend(array.values().filter_map(counted));
+            numbers
+        }
+        other => other.and_then(counted).into_iter().collect(),
+    };
+    percentiles.of(numbers)
 }
 
 /// Adds a field or element to a value being built, which exists together with `others` bytes while operands

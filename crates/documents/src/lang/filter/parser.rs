@@ -47,6 +47,14 @@ impl Parser<'_> {
                     let expression = Expression::parse(value, &Scope::of(self.options))?;
                     nodes.push(Node::Expression(Box::new(expression)));
                 }
+                "$sampleRate" => {
+                    let rate = match value.as_double() {
+                        Some(rate) if (0.0..=1.0).contains(&rate) => rate,
+                        Some(_) => refuse!(BadValue, "numeric argument to $sampleRate must be in [0, 1]"),
+                        None => refuse!(BadValue, "argument to $sampleRate must be a numeric type"),
+                    };
+                    nodes.push(Node::Expression(Box::new(Expression::sampling(rate, self.options))));
+                }
                 "$comment" => {}
                 "$alwaysTrue" | "$alwaysFalse" => {
                     if value.as_integer() != Some(1) {
@@ -68,6 +76,8 @@ impl Parser<'_> {
                     _ => refuse!(TypeMismatch, "$jsonSchema must be an object"),
                 },
                 "$text" => refuse!(NotImplemented, "{name} is not implemented"),
+                // A document in an array may be a reference.
+                "$ref" | "$id" | "$db" if depth > 0 => self.field(name, value, depth, &mut nodes)?,
                 _ if name.starts_with('$') => refuse!(
                     BadValue,
                     "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider \
@@ -269,9 +279,7 @@ impl Parser<'_> {
 
     fn element(&self, value: Value<'_>, depth: usize) -> LangResult<Test> {
         let Value::Document(inner) = value else { refuse!(BadValue, "$elemMatch needs an Object") };
-        let logical = |name: &str| matches!(name, "$and" | "$or" | "$nor" | "$expr" | "$where");
-        let values = is_operators(inner) && inner.first().is_some_and(|(name, _)| !logical(name));
-        if !values {
+        if !is_about_value(inner) {
             return Ok(Test::ElementMatches(Box::new(self.conjunction(inner, depth + 1)?)));
         }
         let mut nodes = Vec::new();
@@ -314,6 +322,12 @@ fn leaf(path: &str, test: Test) -> Node {
 
 fn not(node: Node) -> Node {
     Node::Not(Box::new(node))
+}
+
+/// True for a document of operators on one value. Logical operators are about the fields of a document.
+pub(crate) fn is_about_value(doc: Doc<'_>) -> bool {
+    let logical = |name: &str| matches!(name, "$and" | "$or" | "$nor" | "$expr" | "$jsonSchema" | "$where");
+    is_operators(doc) && doc.first().is_some_and(|(name, _)| !logical(name))
 }
 
 /// True for a document of operators. `$ref`, `$id` and `$db` are the fields of a reference.

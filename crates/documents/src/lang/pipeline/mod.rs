@@ -16,10 +16,14 @@
 //! Source: MongoDB manual, "Aggregation Stages".
 
 pub(crate) mod bucket;
+pub(crate) mod densify;
+pub(crate) mod fill;
+pub(crate) mod granularity;
 pub(crate) mod group;
 pub(crate) mod lookup;
 pub(crate) mod output;
 pub(crate) mod projection;
+pub(crate) mod redact;
 pub(crate) mod unwind;
 pub(crate) mod window;
 pub(crate) mod window_functions;
@@ -31,12 +35,15 @@ use crate::lang::filter::Filter;
 use crate::lang::memory::{Holder, Memory};
 use crate::lang::options::Options;
 use crate::lang::pipeline::bucket::BucketAuto;
+use crate::lang::pipeline::densify::Densify;
 use crate::lang::pipeline::group::Group;
 use crate::lang::pipeline::lookup::{GraphLookup, Lookup};
 use crate::lang::pipeline::output::Output;
 use crate::lang::pipeline::projection::{Dialect, Projection, document_of};
+use crate::lang::pipeline::redact::Redact;
 use crate::lang::pipeline::unwind::Unwind;
 use crate::lang::pipeline::window::WindowFields;
+use crate::lang::random::Random;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::val::Val;
 use crate::lang::value::writer::Writer;
@@ -113,7 +120,9 @@ enum Stage {
     Lookup(Box<Lookup>),
     GraphLookup(Box<GraphLookup>),
     Facet(Vec<(String, Pipeline)>),
-    Sample { size: u64, seed: u64 },
+    Sample { size: u64, random: Random },
+    Redact(Redact),
+    Densify(Densify),
     UnionWith { collection: Option<String>, pipeline: Pipeline },
     Documents(Expression),
 }
@@ -212,6 +221,21 @@ impl Pipeline {
         memory_bytes_max: usize,
     ) -> Result<Stream<'a, S::Error>, S::Error> {
         self.run_in(input, source, &Memory::new(memory_bytes_max))
+    }
+
+    /// Runs the pipeline at once and holds its documents, so that they do not refer to the pipeline.
+    ///
+    /// # Errors
+    /// As [`Pipeline::run`]; the documents count in `memory_bytes_max`.
+    pub fn run_held<S: Source<Error: 'static>>(
+        &self,
+        input: Stream<'_, S::Error>,
+        source: &S,
+        memory_bytes_max: usize,
+    ) -> Result<Stream<'static, S::Error>, S::Error> {
+        let memory = Memory::new(memory_bytes_max);
+        let (documents, hold) = held("a view", self.run_in(input, source, &memory)?, &memory)?;
+        Ok(Box::new(kept(documents, hold)))
     }
 
     pub(crate) fn run_in<'a, S: Source>(
@@ -343,7 +367,7 @@ fn parse_stage(
         "$sample" => {
             let size = only(name, document(28745)?, &["size"])?.get("size").and_then(Value::as_integer);
             match size {
-                Some(size) if size > 0 => Stage::Sample { size: size as u64, seed: options.seed },
+                Some(size) if size > 0 => Stage::Sample { size: size as u64, random: options.random.clone() },
                 _ => refuse!(28747, "size argument to $sample must be a positive integer"),
             }
         }
@@ -355,7 +379,15 @@ fn parse_stage(
             Stage::Documents(Expression::parse(operand, &scope)?)
         }
         "$setWindowFields" => Stage::WindowFields(WindowFields::parse(document(40173)?, &scope)?),
-        "$densify" | "$fill" | "$redact" | "$geoNear" | "$search" | "$vectorSearch" => {
+        "$redact" => Stage::Redact(Redact::parse(operand, &scope)?),
+        "$densify" => Stage::Densify(Densify::parse(operand)?),
+        "$fill" => {
+            let (windows, values) = fill::parse(operand, options)?;
+            stages.extend(windows.map(Stage::WindowFields));
+            stages.extend(values.map(Stage::Project));
+            return Ok(());
+        }
+        "$geoNear" | "$search" | "$vectorSearch" => {
             refuse!(NotImplemented, "the stage {name} is not implemented")
         }
         _ => refuse!(40324, "Unrecognized pipeline stage name: '{name}'"),
@@ -370,6 +402,34 @@ pub(crate) fn only<'v>(stage: &str, doc: Doc<'v>, names: &[&str]) -> LangResult<
         Some((name, _)) => refuse!(FailedToParse, "unknown argument to {stage}: {name}"),
         None => Ok(doc),
     }
+}
+
+/// Rejects fields with other names, as MongoDB's parser of commands does.
+pub(crate) fn known(stage: &str, doc: Doc<'_>, names: &[&str]) -> LangResult<()> {
+    match doc.iter().find(|(name, _)| !names.contains(name)) {
+        Some((name, _)) => refuse!(40415, "BSON field '{stage}.{name}' is an unknown field."),
+        None => Ok(()),
+    }
+}
+
+/// The texts of an array.
+pub(crate) fn text_list<'v>(field: &str, value: Value<'v>) -> LangResult<Vec<&'v str>> {
+    let texts = value.as_array().and_then(|array| array.values().map(Value::as_str).collect());
+    match texts {
+        Some(texts) => Ok(texts),
+        None => refuse!(TypeMismatch, "BSON field '{field}' must be an array of strings, found {value}"),
+    }
+}
+
+/// The path of a field, if it is one.
+pub(crate) fn checked_path(path: &str) -> LangResult<&str> {
+    if path.split('.').any(str::is_empty) {
+        refuse!(15998, "FieldPath field names may not be empty strings: {path:?}");
+    }
+    if path.split('.').any(|name| name.starts_with('$')) {
+        refuse!(16410, "FieldPath field names may not start with '$': {path:?}");
+    }
+    Ok(path)
 }
 
 fn parse_unset(operand: Value<'_>) -> LangResult<Projection> {
@@ -530,9 +590,16 @@ impl Stage {
                 Box::new(input.map(move |doc| lookup.apply(doc?.doc(), source, &memory)))
             }
             Self::Facet(parts) => Box::new(std::iter::once(Ok(facet(parts, input, source, memory)?))),
-            Self::Sample { size, seed } => {
-                let (held, hold) = sample(*size, *seed, input, memory)?;
+            Self::Sample { size, random } => {
+                let (held, hold) = sample(*size, random, input, memory)?;
                 Box::new(kept(held, hold))
+            }
+            Self::Redact(redact) => Box::new(input.filter_map(move |doc| match doc {
+                Ok(doc) => redact.apply(doc.doc()).map_err(S::Error::from).transpose(),
+                Err(error) => Some(Err(error)),
+            })),
+            Self::Densify(densify) => {
+                Box::new(densify.finish(input, memory)?.map(|doc| doc.map_err(S::Error::from)))
             }
             Self::UnionWith { collection, pipeline } => {
                 let other: Stream<'a, S::Error> = match collection {
@@ -544,29 +611,27 @@ impl Stage {
                 Box::new(input.chain(pipeline.run_in(other, source, memory)?))
             }
             Self::Documents(expression) => {
-                let value = expression.evaluate_root(Doc::empty())?;
-                let hold = memory.holder("$documents");
-                let array = value.get().and_then(Value::as_array);
-                let array = array.filter(|array| array.values().all(|value| value.as_document().is_some()));
-                match array {
-                    Some(array) => {
-                        let (mut docs, count) = (Vec::new(), array.values().count());
-                        hold.take(count * size_of::<DocBuf>() + array.bytes().len())?;
-                        docs.reserve_exact(count);
-                        docs.extend(array.values().filter_map(Value::as_document).map(Doc::to_buf));
-                        Box::new(kept(docs, hold))
-                    }
-                    None => {
-                        let error = crate::lang::error::lang_error!(
-                            5858203,
-                            "an array of objects is expected for $documents"
-                        );
-                        return Err(error.into());
-                    }
-                }
+                let (docs, hold) = documents(expression, memory)?;
+                Box::new(kept(docs, hold))
             }
         })
     }
+}
+
+/// The documents of `$documents`.
+fn documents(expression: &Expression, memory: &Memory) -> Result<(Vec<DocBuf>, Holder), LangError> {
+    let value = expression.evaluate_root(Doc::empty())?;
+    let hold = memory.holder("$documents");
+    let array = value.get().and_then(Value::as_array);
+    let array = array.filter(|array| array.values().all(|value| value.as_document().is_some()));
+    let Some(array) = array else {
+        refuse!(5858203, "an array of objects is expected for $documents");
+    };
+    let count = array.values().count();
+    hold.take(count * size_of::<DocBuf>() + array.bytes().len())?;
+    let mut docs = Vec::with_capacity(count);
+    docs.extend(array.values().filter_map(Value::as_document).map(Doc::to_buf));
+    Ok((docs, hold))
 }
 
 /// Memory of a compact document in a list, whose capacity may be twice its length.
@@ -655,26 +720,18 @@ fn facet<S: Source>(
 /// A uniform sample of `size` documents: Vitter's reservoir.
 fn sample<E: From<LangError>>(
     size: u64,
-    seed: u64,
+    random: &Random,
     input: Stream<'_, E>,
     memory: &Memory,
 ) -> Result<(Vec<DocBuf>, Holder), E> {
     let hold = memory.holder("$sample");
-    let mut state = seed | 1;
-    // xorshift64*: good enough for sampling, and deterministic for a seed.
-    let mut next = move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    };
     let mut held: Vec<DocBuf> = Vec::new();
     for (seen, doc) in (1u64..).zip(input) {
         let doc = doc?.compact();
         if (held.len() as u64) < size {
             hold.take(held_bytes(&doc))?;
             held.push(doc);
-        } else if let Some(place) = held.get_mut((next() % seen) as usize) {
+        } else if let Some(place) = held.get_mut((random.number() % seen) as usize) {
             hold.change(doc.bytes().len() as isize - place.bytes().len() as isize)?;
             *place = doc;
         }

@@ -115,7 +115,10 @@ impl Whole {
                 };
                 Self::MovingAverage { input: input(name, doc, "input", scope)?, alpha }
             }
-            "$locf" => Self::Locf(Expression::parse(operand, scope)?),
+            "$locf" => {
+                sorted(name, sort, false)?;
+                Self::Locf(Expression::parse(operand, scope)?)
+            }
             "$linearFill" => {
                 sorted(name, sort, true)?;
                 Self::LinearFill(Expression::parse(operand, scope)?)

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::lang::budget::{byte_steps, held};
 use crate::lang::error::{LangResult, refuse};
-use crate::lang::filter::parser::is_operators;
+use crate::lang::filter::parser::{is_about_value, is_operators};
 use crate::lang::filter::{Comparison, Filter};
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
@@ -472,7 +472,7 @@ fn each(operand: Value<'_>, operator: &str) -> LangResult<Vec<Owned>> {
 impl Pull {
     fn parse(operand: Value<'_>, known: &Options) -> LangResult<Self> {
         Ok(match operand {
-            Value::Document(doc) if is_operators(doc) => {
+            Value::Document(doc) if is_about_value(doc) => {
                 let mut writer = Writer::new();
                 writer.put(ELEMENT, operand);
                 Self::Element(Filter::parse(writer.finish().doc(), known)?)

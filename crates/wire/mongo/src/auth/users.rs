@@ -24,9 +24,9 @@ use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::protocol::reply::check_list;
 
 /// Represents every database.
-const EVERY: &str = "*";
+pub(crate) const EVERY: &str = "*";
 /// Sets of rights; the first that fits names them: role on a database, role on all, rights.
-const ROLES: &[(&str, &str, &[Right])] = &[
+pub(crate) const ROLES: &[(&str, &str, &[Right])] = &[
     ("dbOwner", "root", &[Right::Admin]),
     ("readWrite", "readWriteAnyDatabase", &[Right::Read, Right::Append]),
     ("read", "readAnyDatabase", &[Right::Read]),
@@ -154,7 +154,7 @@ pub(crate) async fn change(call: &mut Call<'_>) -> Outcome<Writer> {
 }
 
 /// Puts the roles of a user on one database, by MongoDB's names where one fits.
-fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
+pub(crate) fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
     let named = ROLES.iter().find(|(_, _, whole)| whole.iter().all(|right| rights.contains(right)));
     let named_rights = named.map_or(&[][..], |(_, _, whole)| whole);
     let rest = rights.iter().filter(|right| !named_rights.contains(right)).map(|right| right.as_str());

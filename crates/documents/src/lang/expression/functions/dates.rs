@@ -6,8 +6,8 @@
 use ropewalk_base::civil;
 
 use super::zones::{Zone, offset};
-use super::{Arguments, Function, arg, named};
-use crate::lang::error::{LangResult, refuse};
+use super::{Arguments, Function, arg, fixed, named};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Value};
@@ -21,6 +21,8 @@ const fn part(name: &'static str, call: fn(&[Val<'_>]) -> Answer) -> Function {
 pub(super) const TABLE: &[Function] = &[
     part("$year", |args| field(args, |t| t.year)),
     part("$month", |args| field(args, |t| t.month)),
+    fixed("$tsSecond", 1, |args| timestamp("$tsSecond", args, 5687301, |time| time >> 32)),
+    fixed("$tsIncrement", 1, |args| timestamp("$tsIncrement", args, 5687302, |time| time & 0xFFFF_FFFF)),
     part("$dayOfMonth", |args| field(args, |t| t.day)),
     part("$hour", |args| field(args, |t| t.hour)),
     part("$minute", |args| field(args, |t| t.minute)),
@@ -468,6 +470,23 @@ fn parse_format(text: &str, format: &str) -> LangResult<Option<(i64, Option<i64>
 enum Unit {
     Months(i64),
     Milliseconds(i64),
+}
+
+/// A half of a timestamp.
+fn timestamp(name: &str, args: &[Val<'_>], code: i32, half: fn(u64) -> u64) -> Answer {
+    match arg(args, 0).or_null() {
+        Value::Timestamp(time) => Ok(Val::Ref(Value::Int64(half(time) as i64))),
+        value if value.is_nullish() => Ok(Val::NULL),
+        value => Err(LangError::new(
+            crate::lang::error::Code::Location(code),
+            format!("Argument to {name} must be a timestamp, but is {}", value.type_name()),
+        )),
+    }
+}
+
+/// Rejects a text that is not the name of a unit of time.
+pub(crate) fn check_unit(name: &str, text: &str) -> LangResult<()> {
+    unit(name, &Val::Ref(Value::String(text))).map(drop)
 }
 
 fn unit(name: &str, value: &Val<'_>) -> LangResult<Option<(Unit, bool)>> {

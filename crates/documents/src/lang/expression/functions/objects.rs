@@ -12,6 +12,11 @@ pub(super) const TABLE: &[Function] = &[
     Function { name: "$getField", arguments: Arguments::NamedOrOne(&["field", "input"], 1), call: get },
     named("$setField", &["field", "input", "value"], 3, set),
     named("$unsetField", &["field", "input"], 2, set),
+    fixed("$bsonSize", 1, |args| match arg(args, 0).or_null() {
+        Value::Document(doc) => Ok(val::int(doc.bytes().len())),
+        value if value.is_nullish() => Ok(Val::NULL),
+        value => refuse!(31393, "$bsonSize requires a document input, found: {}", value.type_name()),
+    }),
     fixed("$objectToArray", 1, to_array),
     fixed("$arrayToObject", 1, from_array),
 ];

@@ -17,6 +17,14 @@ pub(super) const TABLE: &[Function] = &[
         Ok(Val::Ref(Value::Int32(a.to_ascii_lowercase().cmp(&b.to_ascii_lowercase()) as i32)))
     }),
     fixed("$strLenBytes", 1, |args| Ok(val::int(strict("$strLenBytes", arg(args, 0), 34473)?.len()))),
+    fixed("$binarySize", 1, |args| match arg(args, 0).or_null() {
+        Value::String(text) => Ok(val::int(text.len())),
+        Value::Binary(_, bytes) => Ok(val::int(bytes.len())),
+        value if value.is_nullish() => Ok(Val::NULL),
+        value => {
+            refuse!(51276, "$binarySize requires a string or BinData argument, found: {}", value.type_name())
+        }
+    }),
     fixed("$strLenCP", 1, |args| Ok(val::int(strict("$strLenCP", arg(args, 0), 34471)?.chars().count()))),
     fixed("$substr", 3, substr_bytes),
     fixed("$substrBytes", 3, substr_bytes),
