@@ -35,7 +35,7 @@ PLACE = TARGET / "clients"
 #: Longest time of one suite, seconds, beside what it is told to take; only to end a hang.
 PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
 #: How long random queries are asked, seconds, and the name of their seeds: each run asks the same ones.
-RANDOM_SECONDS, RANDOM_SEED = 180, "gate"
+RANDOM_SECONDS, RANDOM_SEED = 300, "gate"
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 #: Packages of npm: name of the suite, sources, place.

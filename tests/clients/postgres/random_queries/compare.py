@@ -137,7 +137,7 @@ def order_difference(ours, theirs, sql):
         return None
     # The two zeros of a float are equal, so that rows with either come in any order.
     keys = lambda answer: [tuple(rough(value, ty) for value, ty in zip(row, answer.types)) for row in answer.rows]
-    left, right = ([tuple("0" if value == "-0" else value for value in row) for row in keys(answer)] for answer in (ours, theirs))
+    left, right = ([tuple(b"0.0" if value == b"-0.0" else value for value in row) for row in keys(answer)] for answer in (ours, theirs))
     return None if left == right else "order"
 
 
