@@ -65,7 +65,7 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// Drops a view; false if there is none of that name.
+    /// Drops a view; false if no view has that name.
     pub(crate) fn drop_view(&mut self, database: &str, name: &str) -> Result<bool, DocumentsError> {
         if self.stored_view(database, name)?.is_none() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! What an opening reads, and what the first reads after it load: index and filter, each with its own checksum.
+//! Bytes that an opening reads, and those of the first reads after it: index and filter, each with its own checksum.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -116,7 +116,7 @@ pub(crate) async fn admit(State(port): State<Port>, mut request: Request, next: 
 }
 
 impl Port {
-    /// What sends a call to the leader; `None` when this node carries it out, or rejects it with the leader's address.
+    /// Sends a call to the leader; `None` when this node carries it out, or rejects it with the leader's address.
     fn sender(&self, call: &Call, request: &Request) -> Option<&Arc<dyn ToLeader>> {
         if self.service.cluster().is_none() || self.service.database().leads() {
             return None;

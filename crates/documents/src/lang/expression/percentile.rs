@@ -64,7 +64,7 @@ impl Percentiles {
         Ok((Self(Arc::new(Shares { list, single, _held: held })), input))
     }
 
-    /// The percentiles of the numbers; null when there are none.
+    /// The percentiles of the numbers; null without numbers.
     pub(crate) fn of(&self, mut numbers: Vec<f64>) -> Answer {
         byte_steps(size_of_val(numbers.as_slice()))?;
         numbers.sort_unstable_by(f64::total_cmp);

@@ -35,7 +35,7 @@ impl Redact {
         Ok(Self(Expression::parse_with(operand, scope, &VARIABLES)?))
     }
 
-    /// What is left of the document; `None` if it is left out.
+    /// The rest of the document; `None` if it is left out.
     pub(crate) fn apply(&self, root: Doc<'_>) -> Result<Option<DocBuf>, LangError> {
         match self.verdict(root, root)? {
             Verdict::Keep => Ok(Some(root.to_buf())),

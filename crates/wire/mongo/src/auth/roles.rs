@@ -98,7 +98,7 @@ impl Role<'_> {
     }
 }
 
-/// The role of that name; `None` if there is none on the database.
+/// The role of that name; `None` if the database has no such role.
 fn role<'a>(name: &'a str, database: &'a str) -> Option<Role<'a>> {
     let found = ROLES.iter().find_map(|(one, all, rights)| {
         (*one == name || *all == name && database == "admin").then_some(*rights)

@@ -79,7 +79,7 @@ async fn views_are_listed_changed_and_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_view_does_not_have_is_rejected_with_mongodbs_codes() {
+async fn operations_that_views_lack_are_rejected_with_mongodbs_codes() {
     let mut client = with_view(&Server::new()).await;
     for (code, command) in [
         (166, doc! { "insert": "v", "documents": [{}] }),

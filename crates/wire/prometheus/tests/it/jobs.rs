@@ -318,10 +318,10 @@ async fn rules_alerts_and_targets_share_memory_with_queries() {
     }
     least.stop().await;
 
-    let enough = running(100_000).await;
+    let enough = running(10_000_000).await;
     enough.found("ALERTS{alertname=\"Always\"}").await;
     for path in ["rules", "alerts", "targets", "status/tsdb"] {
-        // What is sent counts no longer.
+        // Sent responses count no longer.
         for _ in 0..50 {
             enough.server.get(&format!("/api/v1/{path}")).await.is(200);
         }
