@@ -262,6 +262,11 @@ impl AdvisoryCall {
                     cx.interrupt.check_now(cx.env)?;
                     cx.env.clock.sleep(LOOK);
                 }
+                // A wait in the engine may be cancelled, and its statement answered, before it takes the lock.
+                if let Err(ended) = cx.interrupt.check_now(cx.env) {
+                    self.held.give_back(key, self.is_shared);
+                    return Err(ended);
+                }
                 Ok(Value::text(""))
             }
         }
