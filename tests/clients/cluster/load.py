@@ -2,21 +2,23 @@
 the contents of each node.
 
     writer ─ request n of kind k, to its node ─▶ 2xx: acknowledged    503 not_leader, no connection: absent    else: unknown
-       └── read at another node, with the Ropewalk-Seq of the write ──▶ it has to be there
+       └── a reader reads at any node, with the Ropewalk-Seq of the write ──▶ it has to be there
 """
 
 import bisect
 import collections
+import contextlib
 import enum
 import http.client
+import queue
 import random
 import threading
 import time
 
 from processes import PATIENCE, until
 
-#: Share of the writes that are read back at another node.
-READ_BACK = 0.2
+#: Share of the writes that are read back at any node, by so many readers; and most of them that wait for a reader.
+READ_BACK, READERS, UNREAD_MAX = 0.2, 3, 50
 #: Time limit of a write, seconds, before which nodes give up; and of a read that may wait at a node that is cut off.
 WRITE_TIME, READ_TIME = 15, 3
 KINDS = ("event", "document", "row")
@@ -128,9 +130,12 @@ class Load:
         #: What must not happen.
         self.problems = []
         self.read_back = 0
+        #: Writes that readers read back. Writers do not wait for them: a reader may wait at a node that is cut off.
+        self._unread = queue.Queue(UNREAD_MAX)
         #: When writes were acknowledged, in order.
         self._acknowledged = []
         self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(writers)]
+        self._threads += [threading.Thread(target=self._read_back) for _ in range(READERS)]
 
     def __enter__(self):
         leader = self._cluster.leader()
@@ -159,7 +164,6 @@ class Load:
                 self.problems.append(repr(error))
 
     def _once(self, chosen, node, kind, name):
-        other = chosen.choice(self._cluster.nodes)
         outcome, seq = write(node, kind, name)
         with self._lock:
             self.outcomes[kind, name] = outcome
@@ -168,11 +172,22 @@ class Load:
         if outcome is not Outcome.ACKNOWLEDGED:
             time.sleep(0.05)
         elif chosen.random() < READ_BACK:
-            found = is_there(other, kind, name, seq)
+            with contextlib.suppress(queue.Full):
+                self._unread.put_nowait((chosen.choice(self._cluster.nodes), kind, name, seq))
+
+    def _read_back(self):
+        try:
+            while not self._ends.is_set():
+                with contextlib.suppress(queue.Empty):
+                    node, kind, name, seq = self._unread.get(timeout=0.1)
+                    found = is_there(node, kind, name, seq)
+                    with self._lock:
+                        self.read_back += found is not None
+                        if found is False:
+                            self.problems.append(f"{node.name} does not have {kind} {name} of commit {seq}")
+        except Exception as error:
             with self._lock:
-                self.read_back += found is not None
-                if found is False:
-                    self.problems.append(f"{other.name} does not have {kind} {name} of commit {seq}")
+                self.problems.append(repr(error))
 
     def counts(self):
         with self._lock:

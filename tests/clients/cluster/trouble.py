@@ -47,7 +47,7 @@ class Report:
         lines = [f"{'fault':<32} rounds  gap p50  gap max"]
         lines += [f"{name:<32} {count:6}  {middle:5.1f} s  {most:5.1f} s" for name, count, middle, most in rows]
         counts = ", ".join(f"{self.counts[outcome]} {outcome.name.lower()}" for outcome in Outcome)
-        lines.append(f"writes: {counts}; {self.read_back} read back at other nodes")
+        lines.append(f"writes: {counts}; {self.read_back} read back")
         operations = ", ".join(f"{count} {kind}" for kind, count in sorted(self.operations.items()))
         lines.append(f"registers: {self.registers}; operations: {operations}; {self.unchecked or 'checked by Porcupine'}")
         lines += [f"  unknown: {count} {reason}" for reason, count in self.reasons.most_common(10)]
