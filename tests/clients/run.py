@@ -552,7 +552,7 @@ def ours(python, binary, everything):
     yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
     yield suite("checker of histories", python, ["test_checker"], HERE / "cluster", own(binary))
-    yield suite("cluster of three nodes", python, ["test_cluster", "test_operations"], HERE / "cluster", own(binary))
+    yield suite("cluster of three nodes", python, ["test_cluster", "test_operations", "test_s3"], HERE / "cluster", own(binary))
     yield embedded_python(python)
     yield openapi(python, binary)
     yield demo(python, binary)

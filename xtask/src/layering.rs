@@ -3,7 +3,7 @@
 //!
 //!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql, auth ─▶ projector, wire ─▶ server ─▶ cli
 //!   base ─▶ learned ─▶ store          base ─▶ labels ─▶ series, promql ─▶ ropewalk
-//!   ropewalk ─▶ cluster ─▶ server     log ─▶ cluster-nats, cluster-postgres ─▶ server
+//!   ropewalk ─▶ cluster ─▶ server     log ─▶ cluster-nats, cluster-postgres ─▶ server     cluster ─▶ cluster-s3 ─▶ server
 //!   wire ─▶ http-kit ─▶ monitoring ─▶ prometheus
 //!
 //! Rules
@@ -99,6 +99,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-cluster", Role::Embedded, &["ropewalk-base", "ropewalk-vfs", "ropewalk-log", "ropewalk-engine", "ropewalk"]),
     row("ropewalk-cluster-nats", Role::Outer, &["ropewalk-base", "ropewalk-log"]),
     row("ropewalk-cluster-postgres", Role::Outer, &["ropewalk-base", "ropewalk-log"]),
+    row("ropewalk-cluster-s3", Role::Outer, &["ropewalk-cluster"]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
     row("ropewalk-projector", Role::Embedded, &["ropewalk-vfs", "ropewalk", "ropewalk-sql"]),
     row("ropewalk-auth", Role::Outer, &["ropewalk"]),
@@ -112,7 +113,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire", "ropewalk-http-kit", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
-        "ropewalk", "ropewalk-cluster", "ropewalk-cluster-nats", "ropewalk-cluster-postgres", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire", "ropewalk-http-kit", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
+        "ropewalk", "ropewalk-cluster", "ropewalk-cluster-nats", "ropewalk-cluster-postgres", "ropewalk-cluster-s3", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire", "ropewalk-http-kit", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
     row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-python", Role::Outer, &["ropewalk", "ropewalk-sql"]),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_vfs::{Env, OpenMode, create_dir_durably};
 
-use crate::checkpoint::store::{CheckpointStore, OBJECT_BYTES_MAX, ObjectError};
+use crate::checkpoint::store::{CheckpointStore, OBJECT_BYTES_MAX, ObjectError, check_name};
 
 /// A directory with one subdirectory for each kind of object.
 pub struct DirectoryStore {
@@ -48,18 +48,8 @@ impl DirectoryStore {
     }
 
     fn path(&self, call: &'static str, name: &str) -> Result<PathBuf, ObjectError> {
-        let is_part = |part: &str| {
-            let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-            !part.is_empty() && part.bytes().all(is_plain)
-        };
-        // A leftover may be deleted.
-        let whole = name.split_once('.').map_or(name, |(whole, _)| whole);
-        match whole.split_once('/') {
-            Some((kind, rest)) if is_part(kind) && is_part(rest) && !name.contains("..") => {
-                Ok(self.root.join(name))
-            }
-            _ => Err(ObjectError { call, name: name.to_owned(), cause: "it is not a name".to_owned() }),
-        }
+        check_name(call, name)?;
+        Ok(self.root.join(name))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -47,7 +47,7 @@ pub use manifest::{Block, Manifest, StoredFile};
 pub use reports::NodeReport;
 pub use running::RunningUpkeep;
 pub use stoppable::StoppableStore;
-pub use store::{CheckpointStore, OBJECT_BYTES_MAX, ObjectError};
+pub use store::{CheckpointStore, OBJECT_BYTES_MAX, ObjectError, check_name};
 pub use upkeep::{NewestCheckpoint, Upkeep, UpkeepDone, UpkeepSettings, UpkeepStatus, UpkeepStep};
 
 /// Kind of the reports of nodes.

@@ -51,3 +51,19 @@ pub trait CheckpointStore: Send + Sync + fmt::Debug {
     /// [`ObjectError`].
     fn delete(&self, name: &str) -> Result<(), ObjectError>;
 }
+
+/// Checks the name of an object, which may be that of a leftover.
+///
+/// # Errors
+/// It is not a name.
+pub fn check_name(call: &'static str, name: &str) -> Result<(), ObjectError> {
+    let is_part = |part: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !part.is_empty() && part.bytes().all(is_plain)
+    };
+    let whole = name.split_once('.').map_or(name, |(whole, _)| whole);
+    match whole.split_once('/') {
+        Some((kind, rest)) if is_part(kind) && is_part(rest) && !name.contains("..") => Ok(()),
+        _ => Err(ObjectError { call, name: name.to_owned(), cause: "it is not a name".to_owned() }),
+    }
+}

@@ -19,6 +19,7 @@ use ropewalk_cluster::checkpoint::{
     CheckpointError, CheckpointStore, Checkpoints, DirectoryStore, JoinNotice, Joined, Maker, RunningUpkeep,
     StoppableStore, Upkeep, UpkeepDone, UpkeepSettings,
 };
+use ropewalk_cluster_s3::{S3Place, S3Store};
 use ropewalk_wire::{CheckpointStatus, Code, WireError};
 use tokio::sync::oneshot;
 
@@ -32,14 +33,15 @@ const STEP_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Opens the store of `cluster.checkpoints`.
 ///
 /// # Errors
-/// The directory cannot be used.
-pub(super) fn open(dir: &Path) -> Result<Arc<dyn CheckpointStore>, ServeError> {
-    let opened = DirectoryStore::open(&Env::real(), dir);
-    let store = opened.map_err(|error| SettingsError::Invalid {
-        place: "cluster.checkpoints".to_owned(),
-        what: error.to_string(),
-    })?;
-    Ok(Arc::new(store))
+/// The place is not valid or cannot be used.
+pub(super) fn open(place: &str) -> Result<Arc<dyn CheckpointStore>, ServeError> {
+    let invalid = |what: String| SettingsError::Invalid { place: "cluster.checkpoints".to_owned(), what };
+    if S3Place::is_meant(place) {
+        let store = S3Store::open(S3Place::parse(place).map_err(invalid)?);
+        return Ok(Arc::new(store.map_err(|error| invalid(error.to_string()))?));
+    }
+    let store = DirectoryStore::open(&Env::real(), Path::new(place));
+    Ok(Arc::new(store.map_err(|error| invalid(error.to_string()))?))
 }
 
 /// Deletes the database of a node whose next entries were trimmed, so that it begins with a checkpoint.
@@ -284,6 +286,10 @@ mod tests {
 
     use super::*;
 
+    fn text(path: &Path) -> String {
+        path.to_str().unwrap().to_owned()
+    }
+
     /// A leader with one commit, in `dir`.
     fn leader(log: &MemorySharedLog, dir: &Path) -> Database {
         let shared = SharedOptions::new(Arc::new(log.handle()), [1; 16], "http://a:1".to_owned());
@@ -311,7 +317,7 @@ mod tests {
     fn node_with_an_empty_directory_begins_with_the_checkpoint_of_another() {
         let place = tempfile::tempdir().unwrap();
         let (one, two) = (place.path().join("one"), place.path().join("two"));
-        let store = open(&place.path().join("checkpoints")).unwrap();
+        let store = open(&text(&place.path().join("checkpoints"))).unwrap();
         let log = MemorySharedLog::new(LogId([7; 16]));
         let db = leader(&log, &one);
         let keeper = Keeper::new(&store);
@@ -337,14 +343,20 @@ mod tests {
     #[test]
     fn directory_that_cannot_be_a_store_is_rejected_by_the_name_of_its_setting() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = open(&file.path().join("checkpoints")).unwrap_err().to_string();
+        let error = open(&text(&file.path().join("checkpoints"))).unwrap_err().to_string();
         assert!(error.starts_with("cluster.checkpoints: "), "{error}");
+    }
+
+    #[test]
+    fn place_in_s3_that_has_no_bucket_is_rejected_by_the_name_of_its_setting() {
+        let error = open("s3:///prefix").unwrap_err().to_string();
+        assert!(error.starts_with("cluster.checkpoints: s3:///prefix names no bucket"), "{error}");
     }
 
     #[test]
     fn stopped_download_ends_without_a_database() {
         let place = tempfile::tempdir().unwrap();
-        let store = open(&place.path().join("checkpoints")).unwrap();
+        let store = open(&text(&place.path().join("checkpoints"))).unwrap();
         let log = MemorySharedLog::new(LogId([7; 16]));
         log.set_connected(false);
         // It waits for the shared log.

@@ -7,6 +7,7 @@ use ropewalk::cluster::{SharedError, SharedLog};
 use ropewalk::engine::Env;
 use ropewalk_cluster::checkpoint::{CheckpointError, Checkpoints, JoinNotice, Joined};
 use ropewalk_cluster::{Left, Reseed, ReseedError, Reseeded};
+use ropewalk_cluster_s3::S3Place;
 
 use crate::cluster::{adapter, checkpoints, identity};
 use crate::config::settings::Settings;
@@ -35,7 +36,7 @@ pub fn make_log(settings: &Settings, new: &NewLog) -> Result<NewLogMade, Directo
     if let Some(store) = store.as_ref().filter(|_| new.is_alone)
         && !store.is_empty().map_err(ReseedError::from)?
     {
-        let what = "the directory of cluster.checkpoints has checkpoints of another cluster";
+        let what = "the place of cluster.checkpoints has checkpoints of another cluster";
         return Err(DirectoryError::new(Class::Conflict, what, "Each cluster needs another directory"));
     }
     let log = adapter::open(&settings.cluster, true)?;
@@ -92,14 +93,16 @@ pub fn leave(dir: &Path) -> Result<LeftCluster, DirectoryError> {
     }
 }
 
-/// Gives the directory `dir`, which must have no database, that of the newest complete checkpoint in the directory `store`.
+/// Gives the directory `dir`, which must have no database, that of the newest complete checkpoint in `store`, as in
+/// `cluster.checkpoints`.
 /// `notice` gets the reason against each newer one. Interrupted, it may be called again, and continues.
 ///
 /// # Errors
-/// `store` does not exist or has no complete checkpoint; `dir` has a database, or a process has it open; I/O.
-pub fn restore(store: &Path, dir: &Path, notice: &mut dyn FnMut(String)) -> Result<Restored, DirectoryError> {
-    if !store.is_dir() {
-        let what = format!("there is no checkpoint store in {}", store.display());
+/// `store` cannot be used or has no complete checkpoint; `dir` has a database, or a process has it open; I/O.
+pub fn restore(store: &str, dir: &Path, notice: &mut dyn FnMut(String)) -> Result<Restored, DirectoryError> {
+    // Opening a store makes its directory.
+    if !S3Place::is_meant(store) && !Path::new(store).is_dir() {
+        let what = format!("there is no checkpoint store in {store}");
         return Err(DirectoryError::new(Class::NotFound, what, ""));
     }
     let store = Checkpoints::new(checkpoints::open(store)?);
@@ -256,7 +259,8 @@ mod tests {
     #[test]
     fn lost_cluster_is_restored_from_its_checkpoints() {
         let place = tempfile::tempdir().unwrap();
-        let (dir, store) = (place.path().join("db"), place.path().join("checkpoints"));
+        let (dir, store) =
+            (place.path().join("db"), place.path().join("checkpoints").to_str().unwrap().to_owned());
         let log = MemorySharedLog::new(LogId([7; 16]));
         let db = lead(&log, &dir, 1);
         let seq = put(&db, b"in the checkpoint");

@@ -65,10 +65,10 @@ pub(crate) enum Again {
 impl Lasting {
     /// The store of `cluster.checkpoints`, if it is set.
     fn store(&mut self, settings: &Settings) -> Result<Option<Arc<dyn CheckpointStore>>, ServeError> {
-        let Some(dir) = &settings.cluster.checkpoints else { return Ok(None) };
+        let Some(place) = &settings.cluster.checkpoints else { return Ok(None) };
         let store = match &self.store {
             Some(store) => store.clone(),
-            None => self.store.insert(checkpoints::open(dir)?).clone(),
+            None => self.store.insert(checkpoints::open(place)?).clone(),
         };
         Ok(Some(store))
     }

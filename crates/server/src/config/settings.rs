@@ -134,7 +134,6 @@ pub struct Postgres {
     pub transaction_idle_time: Period,
     /// Bytes for the in-memory columns of tables that queries scan, in addition to `memory`; `auto` is a
     /// quarter of the process's memory limit, `0B` caches none
-    /// that the process may use, `0B` keeps none
     pub column_memory: Share,
     /// Bytes of temporary files that all SQL statements and cursors may write
     pub temp_files: ByteSize,
@@ -321,9 +320,9 @@ pub struct Cluster {
     pub lag_max: Period,
     /// PEM file with the certificates by which nodes check each other's HTTPS; none: those of the system
     pub ca: Option<PathBuf>,
-    /// Directory for checkpoints of this cluster, on a file system that all its nodes mount; none: there are no checkpoints, and the
-    /// shared log is not trimmed
-    pub checkpoints: Option<PathBuf>,
+    /// Where checkpoints of this cluster are: a directory on a file system that all its nodes mount, or s3://BUCKET/PREFIX; none: there
+    /// are no checkpoints, and the shared log is not trimmed
+    pub checkpoints: Option<String>,
     /// Age of the newest checkpoint at which the next one is made
     pub checkpoint_interval: Period,
     /// Time for which the shared log is retained for a node that no longer reports, at least 1m

@@ -71,17 +71,17 @@ pub(crate) struct Restore {
     config: Option<PathBuf>,
 }
 
-/// The directory of the checkpoints.
+/// Where the checkpoints are.
 #[derive(Debug, Args)]
 pub(crate) struct CheckpointStore {
-    /// Directory with the checkpoints of the cluster [default: the setting cluster.checkpoints]
-    #[arg(long = "cluster-checkpoints", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    dir: Option<String>,
+    /// Where the checkpoints of the cluster are, as a directory or s3://BUCKET/PREFIX [default: the setting cluster.checkpoints]
+    #[arg(long = "cluster-checkpoints", value_name = "PLACE", value_hint = ValueHint::DirPath)]
+    place: Option<String>,
 }
 
 impl CheckpointStore {
     fn flag(&self) -> Option<(String, String)> {
-        flag("cluster.checkpoints", self.dir.as_ref())
+        flag("cluster.checkpoints", self.place.as_ref())
     }
 }
 
@@ -166,7 +166,8 @@ pub(crate) fn restore(context: &Context, restore: &Restore) -> Result {
     context.needs_directory()?;
     let settings = settings(restore.checkpoints.flag(), restore.config.as_ref())?;
     let Some(store) = settings.cluster.checkpoints else {
-        let what = "no checkpoints are named: --cluster-checkpoints DIR, or the setting cluster.checkpoints";
+        let what =
+            "no checkpoints are named: --cluster-checkpoints PLACE, or the setting cluster.checkpoints";
         return Err(Failure::invalid(what));
     };
     let mut notice = |rejected: String| {
