@@ -132,7 +132,8 @@ impl<'b, 'a> Binder<'b, 'a> {
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
         }
         let condition = self.settle(bound, Type::BOOL, Strength::Implicit)?;
-        let filters_rows = matches!(self.clause, "WHERE" | "HAVING" | "JOIN/ON");
+        // Not a condition of CASE within one: GROUP BY has the same CASE as it is written.
+        let filters_rows = self.depth == 0 && matches!(self.clause, "WHERE" | "HAVING" | "JOIN/ON");
         Ok(if filters_rows && is_never_true(&condition) {
             Expr::Folded(Box::new(condition), Type::BOOL)
         } else {
