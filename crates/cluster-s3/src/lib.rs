@@ -5,8 +5,8 @@
 //! create KIND/REST ──PUT PREFIX/KIND/REST, If-None-Match: *──▶ bucket   stored, or there is one already
 //! ```
 //!
-//! The crate `object_store` signs, sends and repeats the requests. What no replacement of objects depends on is checked when the
-//! store is opened: a service that ignores the condition is refused. `docs/cluster-checkpoints.md` describes the use.
+//! The crate `object_store` signs, sends and repeats the requests. When the store is opened, it checks the condition, and
+//! refuses a service that ignores it. `docs/cluster-checkpoints.md` describes the use.
 #![deny(missing_docs)]
 
 mod place;

@@ -1,4 +1,4 @@
-//! Where the objects are: a bucket, and what their keys begin with.
+//! The place of the objects: a bucket and a prefix of keys.
 
 /// How a place in S3 begins.
 const SCHEME: &str = "s3://";
@@ -11,7 +11,7 @@ const PREFIX_BYTES_MAX: usize = 512;
 pub struct S3Place {
     /// Name of the bucket.
     pub bucket: String,
-    /// What all keys begin with, without a slash at its ends; may be empty.
+    /// Prefix of all keys, without a slash at its ends; may be empty.
     pub prefix: String,
 }
 
