@@ -114,7 +114,6 @@ impl Link {
             std::fs::File::open(path)
                 .map_err(|error| NatsError::File { path: path.clone(), what: error.to_string() })?;
         }
-        let user = settings.credentials()?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("nats")
@@ -124,7 +123,7 @@ impl Link {
         let reports = Arc::new(Reports { breaks: watch::Sender::new(0), complaint: Mutex::new(None) });
         loop {
             let mut options = options(settings, &reports);
-            if let Some(user) = &user {
+            if let Some(user) = &settings.user {
                 options = options.user_and_password(user.name.clone(), user.password.clone());
             }
             let connecting = options.connect(addresses.as_slice());

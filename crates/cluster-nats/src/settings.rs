@@ -1,7 +1,6 @@
 //! Where the stream is, and how to get access to it.
 
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,9 +12,6 @@ const STREAM_NAME_MAX: usize = 64;
 
 /// Servers that start elect leaders for several seconds.
 const OPEN_TIME: Duration = Duration::from_secs(15);
-
-/// How the file of a user with a key begins, which is not supported.
-const KEY_FILE: &str = "-----BEGIN NATS USER JWT";
 
 /// Name and password of a user of NATS.
 #[derive(Clone, PartialEq, Eq)]
@@ -46,8 +42,6 @@ pub struct NatsSettings {
     pub ca_file: Option<PathBuf>,
     /// The user, when the servers require one.
     pub user: Option<NatsUser>,
-    /// File with one line `name:password`, read when the log is opened. Comes before `user`.
-    pub credentials_file: Option<PathBuf>,
     /// Accept a stream with fewer than three replicas. Loss of the disk of one server then loses entries, and loss of
     /// one server stops all writes.
     pub allow_one_server: bool,
@@ -80,7 +74,6 @@ impl FromStr for NatsSettings {
             tls,
             ca_file: None,
             user,
-            credentials_file: None,
             allow_one_server: false,
             replicas: None,
             open_time: OPEN_TIME,
@@ -119,24 +112,6 @@ impl NatsSettings {
     /// The servers as one text, for errors.
     pub(crate) fn servers_text(&self) -> String {
         self.servers.join(",")
-    }
-
-    /// The user of the file, or the one of the URL.
-    pub(crate) fn credentials(&self) -> Result<Option<NatsUser>, NatsError> {
-        let Some(path) = &self.credentials_file else { return Ok(self.user.clone()) };
-        let failed = |what: String| NatsError::File { path: path.clone(), what };
-        let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        if text.starts_with(KEY_FILE) {
-            return Err(failed(
-                "users with a key (.creds) are not supported; one line name:password is".into(),
-            ));
-        }
-        match text.trim().split_once(':') {
-            Some((name, password)) if !name.is_empty() && !text.trim().contains('\n') => {
-                Ok(Some(NatsUser { name: name.to_owned(), password: password.to_owned() }))
-            }
-            _ => Err(failed("expected one line name:password".into())),
-        }
     }
 }
 
@@ -214,25 +189,5 @@ mod tests {
     fn password_is_not_in_debug_output() {
         let text = format!("{:?}", parse("nats://ann:secret@h/S").unwrap());
         assert!(text.contains("ann") && !text.contains("secret"), "{text}");
-    }
-
-    #[test]
-    fn credentials_file_has_one_line_and_no_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("user");
-        let read = |text: &str| {
-            fs::write(&path, text).unwrap();
-            let settings =
-                NatsSettings { credentials_file: Some(path.clone()), ..parse("nats://h/S").unwrap() };
-            settings.credentials()
-        };
-        let user = NatsUser { name: "ann".into(), password: "a:b".into() };
-        assert_eq!(read("ann:a:b\n"), Ok(Some(user)));
-        for text in ["", "ann", ":x", "ann:x\nbob:y\n", "-----BEGIN NATS USER JWT-----\neyJ0"] {
-            assert!(matches!(read(text), Err(NatsError::File { .. })), "{text:?}");
-        }
-        fs::remove_file(&path).unwrap();
-        let settings = NatsSettings { credentials_file: Some(path), ..parse("nats://h/S").unwrap() };
-        assert!(matches!(settings.credentials(), Err(NatsError::File { .. })));
     }
 }

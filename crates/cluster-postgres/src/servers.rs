@@ -27,6 +27,8 @@ pub struct PostgresOptions {
     pub create: bool,
     /// Time after which a call gives up. A read waits for entries in addition to it.
     pub call_timeout: Duration,
+    /// Name and password of the user, instead of those of the connection string.
+    pub user: Option<(String, String)>,
     /// Certificates that the server's certificate is checked against, in PEM; by default those of the system.
     pub certificates: Option<Vec<u8>>,
 }
@@ -37,6 +39,7 @@ impl Default for PostgresOptions {
             shard: "ropewalk".to_owned(),
             create: true,
             call_timeout: Duration::from_secs(5),
+            user: None,
             certificates: None,
         }
     }
@@ -59,7 +62,10 @@ pub(crate) fn parse(connection: &str, options: &PostgresOptions) -> Result<Vec<S
         let rule = format!("1 to {SHARD_BYTES_MAX} bytes, none of them zero");
         return Err(wrong(format!("name {:?} of the log: {rule}", options.shard)));
     }
-    let given = Config::from_str(connection).map_err(|error| wrong(describe(&error)))?;
+    let mut given = Config::from_str(connection).map_err(|error| wrong(describe(&error)))?;
+    if let Some((name, password)) = &options.user {
+        given.user(name).password(password);
+    }
     let (hosts, addresses, ports) = (given.get_hosts(), given.get_hostaddrs(), given.get_ports());
     let count = hosts.len().max(addresses.len());
     if count == 0 {
@@ -141,6 +147,15 @@ mod tests {
 
     fn parsed(connection: &str) -> Vec<Server> {
         parse(connection, &PostgresOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn given_user_comes_before_the_one_of_the_connection_string() {
+        let user = Some(("bob".to_owned(), "word".to_owned()));
+        let options = PostgresOptions { user, ..PostgresOptions::default() };
+        let servers = parse("postgres://ann:secret@a/d", &options).unwrap();
+        assert_eq!(servers[0].config.get_user(), Some("bob"));
+        assert_eq!(servers[0].config.get_password(), Some(b"word".as_slice()));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) const TRACKING_TODO: &str =
     "Nothing was written; the events up to this position were appended before";
 const RECORD_TODO: &str = "Nothing was changed; a newer ropewalk may be able to apply the record. `ropewalk recover --cut-before COMMIT`, with the number of the record, reports what ending the log before it would lose";
 const REFUSED_TODO: &str = "Nothing was written; the same request fails again";
-const NOT_LEADER_TODO: &str = "Nothing was written; run it with --at and the address of the leader";
+const NOT_LEADER_TODO: &str = "Nothing was written; run it with --at and the address of the leader, which `ropewalk cluster status` shows";
 const OUTCOME_UNKNOWN_TODO: &str =
     "Read what it would have written, to find out; then run it again if need be";
 pub(crate) const CONFLICT_TODO: &str = "Nothing was written; read again and retry";

@@ -350,10 +350,7 @@ fn wrong_password_and_missing_right_are_refused_access() {
         assert!(matches!(error, NatsError::Denied { .. }), "{wrong:?}: {error}");
         assert!(!error.to_string().contains("word:"), "{error}");
     }
-    let file = servers.dir().join("credentials");
-    fs::write(&file, "ann:pass:word\n").unwrap();
-    let from_file = NatsSettings { credentials_file: Some(file), ..settings(None) };
-    append_numbers(&Patient(NatsLog::open(&from_file).unwrap()), 1..=1);
+    append_numbers(&Patient(NatsLog::open(&ann).unwrap()), 1..=1);
     let limited = NatsSettings { open_time: Duration::from_secs(3), ..settings(Some(user("bob", "bob"))) };
     let error = NatsLog::open(&limited).unwrap_err();
     assert!(matches!(&error, NatsError::Denied { cause, .. } if cause.contains("$JS.API")), "{error}");

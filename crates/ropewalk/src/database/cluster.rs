@@ -17,8 +17,8 @@ pub(super) fn check_alone(path: &Path, options: &Options) -> Result<()> {
         options.engine.shared.is_none() && options.env.vfs.exists(&path.join(PLACE)).unwrap_or(false);
     if is_node {
         let what = format!(
-            "{} is a node of a cluster, which is opened with its shared log; without the file `{PLACE}` it is a \
-             separate database, and no node any more",
+            "{} is a node of a cluster, which is opened with its shared log; `ropewalk cluster leave` makes it a \
+             separate database",
             path.display()
         );
         return Err(Error::Invalid(what));
