@@ -53,7 +53,7 @@ impl Pool {
     }
 
     pub(crate) fn new(servers: Vec<Server>, tls: Tls, options: PostgresOptions) -> Self {
-        let PostgresOptions { shard, create, call_timeout, certificates: _ } = options;
+        let PostgresOptions { shard, create, call_timeout, user: _, certificates: _ } = options;
         Self {
             servers,
             tls,
