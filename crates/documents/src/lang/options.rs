@@ -1,5 +1,6 @@
 use crate::lang::error::{LangError, refuse};
 use crate::lang::regex::Patterns;
+use crate::lang::value::collation::Collation;
 use crate::lang::value::{DocBuf, Value};
 
 /// Properties of the command that a parser needs.
@@ -13,23 +14,19 @@ pub struct Options {
     pub seed: u64,
     /// The regular expressions of the command.
     pub patterns: Patterns,
+    /// The order of text in filters, if not that of its bytes; expressions and most update operators refuse it.
+    pub collation: Option<Collation>,
 }
 
 impl Options {
-    /// Rejects a command's `collation` unless it is the simple one: text is compared by its bytes here.
+    /// Rejects a collation in `place`, which compares text by its bytes.
     ///
     /// # Errors
     /// `CommandNotSupported`
-    pub fn refuse_collation(collation: Option<Value<'_>>) -> Result<(), LangError> {
-        match collation {
+    pub(crate) fn refuse_collation(&self, place: &str) -> Result<(), LangError> {
+        match self.collation {
             None => Ok(()),
-            Some(Value::Document(doc)) if doc.is_empty() => Ok(()),
-            Some(Value::Document(doc)) if doc.get("locale").and_then(Value::as_str) == Some("simple") => {
-                Ok(())
-            }
-            Some(_) => {
-                refuse!(CommandNotSupported, "collations are not offered: text is compared by its bytes")
-            }
+            Some(_) => refuse!(CommandNotSupported, "collations are not offered in {place}"),
         }
     }
 }

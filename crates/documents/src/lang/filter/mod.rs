@@ -17,6 +17,7 @@
 pub(crate) mod bounds;
 pub(crate) mod parser;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::lang::budget::{Held, byte_steps, held, steps};
@@ -26,6 +27,8 @@ use crate::lang::filter::bounds::Bounds;
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
 use crate::lang::schema::Schema;
+use crate::lang::value::collation::Collation;
+use crate::lang::value::key;
 use crate::lang::value::number;
 use crate::lang::value::order;
 use crate::lang::value::path::{self, AtEnd, Hit};
@@ -41,13 +44,15 @@ const BRANCHES_SIZE_MAX: usize = 1 << 16;
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub(crate) root: Arc<Node>,
+    /// The collation that it was parsed with.
+    collation: Option<Collation>,
     /// The memory of the conditions.
     _held: Option<Arc<Held>>,
 }
 
 impl From<Node> for Filter {
     fn from(root: Node) -> Self {
-        Self { root: Arc::new(root), _held: None }
+        Self { root: Arc::new(root), collation: None, _held: None }
     }
 }
 
@@ -98,6 +103,30 @@ pub(crate) enum Test {
     ElementPasses(Vec<(Test, bool)>),
     /// All of these, negated or not: only inside of `ElementPasses`.
     All(Vec<(Test, bool)>),
+    /// A comparison under a collation with one of several operands, or one of the patterns.
+    Collated(Box<Collated>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Collated {
+    pub(crate) comparison: Comparison,
+    /// The operands with their keys under the collation.
+    pub(crate) operands: Vec<(Owned, Vec<u8>)>,
+    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) collation: Collation,
+}
+
+impl Collated {
+    fn holds(&self, value: Option<Value<'_>>) -> bool {
+        let mut key = None;
+        self.operands.iter().any(|(operand, wanted)| match (value, operand.value()) {
+            (Some(value), operand) if !operand.is_nullish() => {
+                let key = key.get_or_insert_with(|| key::collated_key_of(value, Some(&self.collation)));
+                order::class(value) == order::class(operand) && self.comparison.accepts(key.cmp(&wanted))
+            }
+            (value, operand) => self.comparison.holds(value, operand),
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +150,8 @@ impl Filter {
     pub fn parse(filter: Doc<'_>, options: &Options) -> Result<Self, LangError> {
         let held = held("a filter");
         let root = crate::lang::filter::parser::parse(filter, options, &held)?;
-        Ok(Self { root: Arc::new(root), _held: Some(Arc::new(held)) })
+        let collation = options.collation.clone();
+        Ok(Self { root: Arc::new(root), collation, _held: Some(Arc::new(held)) })
     }
 
     /// The filter that everything matches: `{}`.
@@ -150,8 +180,26 @@ impl Filter {
         if self.is_all() {
             return other;
         }
+        debug_assert!(
+            self.is_all() || self.collation == other.collation,
+            "the conditions of one query have one collation"
+        );
         let nodes = self.root.conjuncts().iter().chain(other.root.conjuncts()).cloned().collect();
+        Self { collation: other.collation, ..Node::And(nodes).into() }
+    }
+
+    /// The conditions that are the same under every collation, for a planner of an index with another one:
+    /// it matches what this filter matches, and more.
+    #[must_use]
+    pub(crate) fn without_text(&self) -> Self {
+        let nodes: Vec<Node> =
+            self.root.conjuncts().iter().filter(|node| node.is_free_of_text()).cloned().collect();
         Node::And(nodes).into()
+    }
+
+    /// The collation that it was parsed with.
+    pub(crate) fn collation(&self) -> Option<&Collation> {
+        self.collation.as_ref()
     }
 
     /// Evaluates the filter.
@@ -256,7 +304,7 @@ impl Filter {
                 .iter()
                 .map(|branch| {
                     let nodes = branch.conjuncts().iter().cloned().chain(rest()).collect();
-                    Self::from(Node::And(nodes))
+                    Self { collation: self.collation.clone(), ..Node::And(nodes).into() }
                 })
                 .collect(),
         )
@@ -333,6 +381,22 @@ impl Node {
         }
     }
 
+    /// True when it is the same under every collation, and bounds the same keys.
+    fn is_free_of_text(&self) -> bool {
+        match self {
+            Self::Not(node) => node.is_free_of_text(),
+            Self::Leaf(leaf) => match &leaf.test {
+                Test::Compare(_, operand) => !holds_text(operand.value()),
+                Test::In(values, patterns) => {
+                    patterns.is_empty() && !values.iter().any(|value| holds_text(value.value()))
+                }
+                Test::Exists | Test::Type(_) | Test::Mod { .. } | Test::Size(_) | Test::Bits { .. } => true,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Number of conditions; long values count as several.
     fn size(&self) -> usize {
         match self {
@@ -359,6 +423,14 @@ impl Node {
             Self::Or(nodes) if nodes.len() == 1 => nodes.iter().try_for_each(|node| node.seed(tree)),
             Self::Leaf(Leaf { path, test: Test::Compare(Comparison::Equal, value) }) => {
                 tree.seed(path, value.clone())
+            }
+            Self::Leaf(Leaf { path, test: Test::Collated(test) }) => {
+                match (test.comparison, test.operands.as_slice()) {
+                    (Comparison::Equal, [(only, _)]) if test.patterns.is_empty() => {
+                        tree.seed(path, only.clone())
+                    }
+                    _ => Ok(()),
+                }
             }
             Self::Leaf(Leaf { path, test: Test::In(values, patterns) }) => match values.as_slice() {
                 [only] if patterns.is_empty() => tree.seed(path, only.clone()),
@@ -439,6 +511,7 @@ impl Test {
             Self::ElementMatches(node) => node.size(),
             Self::ElementPasses(inner) | Self::All(inner) => tests(inner),
             Self::Bits { mask, .. } => mask.0.len() / SIZE_BYTES,
+            Self::Collated(test) => test.operands.iter().map(|(operand, _)| of(operand)).sum::<usize>() + test.patterns.len(),
             Self::Regex(_) | Self::Exists | Self::Type(_) | Self::Mod { .. } | Self::Size(_) => 0,
         }
     }
@@ -459,14 +532,8 @@ impl Test {
     fn passes(&self, value: Option<Value<'_>>, element: &mut Option<usize>) -> Result<bool, LangError> {
         Ok(match self {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
-            Self::In(values, patterns) => {
-                steps(patterns.len())?;
-                let mut found = is_among(values, value);
-                for pattern in patterns {
-                    found = found || pattern_matches(pattern, value)?;
-                }
-                found
-            }
+            Self::In(values, patterns) => is_among(values, value) || any_matches(patterns, value)?,
+            Self::Collated(test) => test.holds(value) || any_matches(&test.patterns, value)?,
             Self::Regex(pattern) => pattern_matches(pattern, value)?,
             Self::Exists => value.is_some(),
             Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
@@ -523,12 +590,27 @@ fn passes_all(tests: &[(Test, bool)], value: Value<'_>) -> Result<bool, LangErro
     Ok(true)
 }
 
+/// True for text, and for documents and arrays, which may contain some.
+pub(crate) fn holds_text(value: Value<'_>) -> bool {
+    matches!(value, Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_))
+}
+
 /// True when the value is among these, which are sorted. Null also equals a missing value.
 fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
     match value.filter(|value| !value.is_nullish()) {
         Some(value) => values.binary_search_by(|own| order::compare(own.value(), value)).is_ok(),
         None => values.binary_search_by(|own| order::compare(own.value(), Value::Null)).is_ok(),
     }
+}
+
+fn any_matches(patterns: &[Pattern], value: Option<Value<'_>>) -> Result<bool, LangError> {
+    steps(patterns.len())?;
+    for pattern in patterns {
+        if pattern_matches(pattern, value)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> Result<bool, LangError> {
@@ -556,6 +638,10 @@ impl Comparison {
         if order.is_ne() && (number::is_nan(value) || number::is_nan(operand)) {
             return false;
         }
+        self.accepts(order)
+    }
+
+    fn accepts(self, order: Ordering) -> bool {
         match self {
             Self::Equal => order.is_eq(),
             Self::Less => order.is_lt(),

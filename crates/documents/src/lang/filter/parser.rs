@@ -3,10 +3,11 @@
 use crate::lang::budget::{Held, byte_steps};
 use crate::lang::error::{LangError, refuse};
 use crate::lang::expression::{Expression, Scope};
-use crate::lang::filter::{Comparison, Leaf, Mask, Node, Test, distinct};
+use crate::lang::filter::{Collated, Comparison, Leaf, Mask, Node, Test, distinct, holds_text};
 use crate::lang::options::Options;
 use crate::lang::regex::{Pattern, Patterns};
 use crate::lang::schema::Schema;
+use crate::lang::value::key;
 use crate::lang::value::number;
 use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
@@ -44,6 +45,7 @@ impl Parser<'_> {
                 "$or" => nodes.push(Node::Or(self.list(name, value, depth)?)),
                 "$nor" => nodes.push(Node::Not(Box::new(Node::Or(self.list(name, value, depth)?)))),
                 "$expr" => {
+                    self.options.refuse_collation("$expr")?;
                     let expression = Expression::parse(value, &Scope::of(self.options))?;
                     nodes.push(Node::Expression(Box::new(expression)));
                 }
@@ -121,7 +123,7 @@ impl Parser<'_> {
             Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
             value => {
                 self.count(path.len() + value.payload_bytes())?;
-                nodes.push(leaf(path, Test::Compare(Comparison::Equal, value.into())));
+                nodes.push(leaf(path, self.comparison(Comparison::Equal, value)?));
                 Ok(())
             }
         }
@@ -222,7 +224,28 @@ impl Parser<'_> {
         if let Value::Undefined = value {
             refuse!(BadValue, "cannot compare to undefined");
         }
+        if holds_text(value)
+            && let Some(collated) = self.collated(comparison, vec![value.into()], Vec::new())
+        {
+            return Ok(collated);
+        }
         Ok(Test::Compare(comparison, value.into()))
+    }
+
+    /// The comparison under the collation, if there is one.
+    fn collated(
+        &self,
+        comparison: Comparison,
+        operands: Vec<Owned>,
+        patterns: Vec<Pattern>,
+    ) -> Option<Test> {
+        let collation = self.options.collation.clone()?;
+        let keyed = |operand: Owned| {
+            let key = key::collated_key_of(operand.value(), Some(&collation));
+            (operand, key)
+        };
+        let operands = operands.into_iter().map(keyed).collect();
+        Some(Test::Collated(Box::new(Collated { comparison, operands, patterns, collation })))
     }
 
     fn ordering(&self, name: &str, comparison: Comparison, value: Value<'_>) -> Result<Test, LangError> {
@@ -247,7 +270,11 @@ impl Parser<'_> {
                 value => values.push(Owned::from(value)),
             }
         }
-        Ok(Test::In(distinct(values), patterns))
+        if self.options.collation.is_none() {
+            return Ok(Test::In(distinct(values), patterns));
+        }
+        let collated = self.collated(Comparison::Equal, values, patterns);
+        Ok(collated.expect("the command has a collation"))
     }
 
     fn all(

@@ -23,6 +23,7 @@ use ropewalk_base::keys::{prefix_end, put_bytes, put_i64, put_u64};
 
 use crate::lang::budget::steps;
 use crate::lang::error::{LangError, refuse};
+use crate::lang::value::collation::Collation;
 use crate::lang::value::number::{Rank, Sortable};
 use crate::lang::value::order;
 use crate::lang::value::path;
@@ -30,8 +31,18 @@ use crate::lang::value::{Doc, Value};
 
 /// Appends the key of `value`.
 pub fn encode(value: Value<'_>, descending: bool, out: &mut Vec<u8>) {
+    encode_collated(value, None, descending, out);
+}
+
+/// Appends the key of `value` under a collation.
+pub(crate) fn encode_collated(
+    value: Value<'_>,
+    collation: Option<&Collation>,
+    descending: bool,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
-    put(value, out);
+    put(value, collation, out);
     if descending {
         invert(out, start);
     }
@@ -46,8 +57,14 @@ pub fn encode_missing(descending: bool, out: &mut Vec<u8>) {
 /// The key of one value, ascending.
 #[must_use]
 pub fn key_of(value: Value<'_>) -> Vec<u8> {
+    collated_key_of(value, None)
+}
+
+/// The key of one value under a collation, ascending.
+#[must_use]
+pub(crate) fn collated_key_of(value: Value<'_>, collation: Option<&Collation>) -> Vec<u8> {
     let mut out = Vec::with_capacity(12);
-    put(value, &mut out);
+    put(value, collation, &mut out);
     out
 }
 
@@ -57,14 +74,18 @@ fn invert(out: &mut [u8], start: usize) {
     }
 }
 
-fn put(value: Value<'_>, out: &mut Vec<u8>) {
+fn put(value: Value<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) {
     out.push(order::class(value));
     match value {
         Value::MinKey | Value::MaxKey | Value::Null | Value::Undefined => {}
-        Value::String(text) | Value::Symbol(text) | Value::Code(text) => put_bytes(out, text.as_bytes()),
-        Value::Document(doc) => put_fields(doc, out),
+        Value::String(text) | Value::Symbol(text) => match collation {
+            Some(collation) => put_bytes(out, &collation.sort_key(text)),
+            None => put_bytes(out, text.as_bytes()),
+        },
+        Value::Code(text) => put_bytes(out, text.as_bytes()),
+        Value::Document(doc) => put_fields(doc, collation, out),
         Value::Array(array) => {
-            array.values().for_each(|value| put(value, out));
+            array.values().for_each(|value| put(value, collation, out));
             out.push(0);
         }
         Value::Binary(subtype, bytes) => {
@@ -87,7 +108,7 @@ fn put(value: Value<'_>, out: &mut Vec<u8>) {
         }
         Value::CodeWithScope(code, scope) => {
             put_bytes(out, code.as_bytes());
-            put_fields(scope, out);
+            put_fields(scope, collation, out);
         }
         number => put_number(Sortable::of(number).expect("all other values are numbers"), out),
     }
@@ -118,12 +139,12 @@ fn put_number(number: Sortable, out: &mut Vec<u8>) {
     }
 }
 
-fn put_fields(doc: Doc<'_>, out: &mut Vec<u8>) {
+fn put_fields(doc: Doc<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) {
     for (name, value) in doc {
         out.push(order::class(value));
         out.extend_from_slice(name.as_bytes());
         out.push(0);
-        put(value, out);
+        put(value, collation, out);
     }
     out.push(0);
 }
@@ -149,7 +170,12 @@ impl Interval {
     /// The interval of one value.
     #[must_use]
     pub fn point(value: Value<'_>) -> Self {
-        let start = key_of(value);
+        Self::point_of(key_of(value))
+    }
+
+    /// The interval of one key.
+    #[must_use]
+    pub(crate) fn point_of(start: Vec<u8>) -> Self {
         let end = behind(&start);
         Self { start, end, point: true }
     }
@@ -222,16 +248,18 @@ pub struct Entries {
 ///
 /// # Errors
 /// `CannotIndexParallelArrays`: two fields go through different arrays.
-pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> Result<Entries, LangError> {
-    let mut multikey = vec![false; fields.len()];
+pub(crate) fn entries(
+    doc: Doc<'_>,
+    fields: &[IndexField],
+    collation: Option<&Collation>,
+) -> Result<Entries, LangError> {
     let remaining: Vec<Remaining<'_>> =
         fields.iter().map(|field| Remaining::At(Value::Document(doc), &field.path)).collect();
-    let mut keys = Vec::new();
-    let mut missing_all = true;
-    expand(&remaining, fields, &mut multikey, &mut missing_all, &mut keys)?;
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(Entries { keys, multikey, missing_all })
+    let mut found = Entries { keys: Vec::new(), multikey: vec![false; fields.len()], missing_all: true };
+    expand(&remaining, (fields, collation), &mut found)?;
+    found.keys.sort_unstable();
+    found.keys.dedup();
+    Ok(found)
 }
 
 /// Longest key that is built for each element of an array; longer than an index accepts.
@@ -268,15 +296,13 @@ impl<'a> Remaining<'a> {
 
 fn expand(
     remaining: &[Remaining<'_>],
-    fields: &[IndexField],
-    multikey: &mut [bool],
-    missing_all: &mut bool,
-    keys: &mut Vec<Vec<u8>>,
+    (fields, collation): (&[IndexField], Option<&Collation>),
+    out: &mut Entries,
 ) -> Result<(), LangError> {
     steps(1 + remaining.len())?;
     // The caller rejects a key that exceeds the index limit, so the others, which may be as long, are not
     // built.
-    if keys.last().is_some_and(|key| key.len() > KEY_BYTES_MADE) {
+    if out.keys.last().is_some_and(|key| key.len() > KEY_BYTES_MADE) {
         return Ok(());
     }
     let followed: Vec<_> = remaining.iter().map(|field| field.follow()).collect();
@@ -286,13 +312,13 @@ fn expand(
         for ((field, _), spec) in followed.iter().zip(fields) {
             match field {
                 Remaining::Found(value) => {
-                    *missing_all = false;
-                    encode(*value, spec.descending, &mut key);
+                    out.missing_all = false;
+                    encode_collated(*value, collation, spec.descending, &mut key);
                 }
                 _ => encode_missing(spec.descending, &mut key),
             }
         }
-        keys.push(key);
+        out.keys.push(key);
         return Ok(());
     };
     // Identical bytes at the same address are the same array: two fields below it expand its elements
@@ -302,7 +328,7 @@ fn expand(
         let names = fields.iter().map(|field| field.path.as_str()).collect::<Vec<_>>().join(", ");
         refuse!(CannotIndexParallelArrays, "cannot index parallel arrays: the index on {names}");
     }
-    for ((_, found), flag) in followed.iter().zip(multikey.iter_mut()) {
+    for ((_, found), flag) in followed.iter().zip(out.multikey.iter_mut()) {
         *flag |= found.is_some();
     }
     // A position in the path selects that element, for all of them.
@@ -325,9 +351,9 @@ fn expand(
             .collect()
     };
     if array.is_empty() {
-        return expand(&step(None)?, fields, multikey, missing_all, keys);
+        return expand(&step(None)?, (fields, collation), out);
     }
-    array.values().try_for_each(|element| expand(&step(Some(element))?, fields, multikey, missing_all, keys))
+    array.values().try_for_each(|element| expand(&step(Some(element))?, (fields, collation), out))
 }
 
 /// Continues a field's path in one element of an array, or in the element at the position that the path

@@ -6,7 +6,8 @@
 
 use crate::lang::budget::byte_steps;
 use crate::lang::error::{LangError, refuse};
-use crate::lang::value::key::{IndexField, encode};
+use crate::lang::value::collation::Collation;
+use crate::lang::value::key::{IndexField, encode_collated};
 use crate::lang::value::path::{self, AtEnd};
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, Value};
 
@@ -16,9 +17,10 @@ const FIELDS_MAX: usize = 32;
 const KEY_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 
 /// A parsed sort.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sort {
     fields: Vec<IndexField>,
+    collation: Option<Collation>,
 }
 
 impl Sort {
@@ -51,7 +53,20 @@ impl Sort {
         if fields.len() > FIELDS_MAX {
             refuse!(BadValue, "a sort by {} fields; the limit is {FIELDS_MAX}", fields.len());
         }
-        Ok(Self { fields })
+        Ok(Self { fields, collation: None })
+    }
+
+    /// Compares text by a collation.
+    #[must_use]
+    pub fn collated(mut self, collation: Option<Collation>) -> Self {
+        self.collation = collation;
+        self
+    }
+
+    /// The order of text, if not that of its bytes.
+    #[must_use]
+    pub fn collation(&self) -> Option<&Collation> {
+        self.collation.as_ref()
     }
 
     /// The fields, to compare with those of an index.
@@ -85,7 +100,7 @@ impl Sort {
     pub fn key(&self, doc: Doc<'_>) -> Result<Vec<u8>, LangError> {
         let mut key = Vec::new();
         for field in &self.fields {
-            put_extreme(doc, field, &mut key)?;
+            put_extreme(doc, field, self.collation.as_ref(), &mut key)?;
             if key.len() > KEY_BYTES_MAX {
                 refuse!(BSONObjectTooLarge, "a document has a sort key of more than {KEY_BYTES_MAX} bytes");
             }
@@ -95,13 +110,18 @@ impl Sort {
 }
 
 /// Appends the least of the field's keys.
-fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) -> Result<(), LangError> {
+fn put_extreme(
+    doc: Doc<'_>,
+    field: &IndexField,
+    collation: Option<&Collation>,
+    key: &mut Vec<u8>,
+) -> Result<(), LangError> {
     byte_steps(doc.bytes().len())?;
     let start = key.len();
     let mut candidate = Vec::new();
     let mut keep = |value: Value<'_>| {
         candidate.clear();
-        encode(value, field.descending, &mut candidate);
+        encode_collated(value, collation, field.descending, &mut candidate);
         let least = key.get(start..).expect("the key is never cut below its start");
         if least.is_empty() || candidate.as_slice() < least {
             key.truncate(start);
