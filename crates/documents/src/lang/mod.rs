@@ -12,7 +12,8 @@
 //! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`,
 //! `value`. Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
 //!
-//! Refused rather than ignored: collations, JavaScript, geometry, and every unknown operator or option.
+//! Refused rather than ignored: collations in expressions and pipelines, JavaScript, geometry, and every unknown
+//! operator or option.
 
 pub(crate) mod budget;
 pub(crate) mod display;
@@ -39,6 +40,7 @@ pub use pipeline::{Pipeline, Source, Stream};
 pub use regex::Patterns;
 pub use schema::Schema;
 pub use update::{Applied, Update, UpdateContext, prepare_insert};
+pub use value::collation::Collation;
 pub use value::decimal::Decimal;
 pub use value::sort::Sort;
 pub use value::writer::Writer;

@@ -1,7 +1,7 @@
 use crate::lang::error::{LangError, refuse};
 use crate::lang::regex::Patterns;
 use crate::lang::value::collation::Collation;
-use crate::lang::value::{DocBuf, Value};
+use crate::lang::value::DocBuf;
 
 /// Properties of the command that a parser needs.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ impl Options {
     ///
     /// # Errors
     /// `CommandNotSupported`
-    pub(crate) fn refuse_collation(&self, place: &str) -> Result<(), LangError> {
+    pub fn refuse_collation(&self, place: &str) -> Result<(), LangError> {
         match self.collation {
             None => Ok(()),
             Some(_) => refuse!(CommandNotSupported, "collations are not offered in {place}"),

@@ -87,6 +87,8 @@ pub(crate) struct Scope<'o> {
     names: Option<&'o Names<'o>>,
     depth: usize,
     held: Option<&'o Held>,
+    /// Whose collation is refused.
+    options: Option<&'o Options>,
 }
 
 /// Variables bound by one operator, and the enclosing ones.
@@ -100,7 +102,7 @@ struct Names<'o> {
 impl<'o> Scope<'o> {
     pub(crate) fn of(options: &'o Options) -> Self {
         let constants = options.variables.as_ref().map(DocBuf::doc);
-        Self { now_ms: options.now_ms, constants, ..Self::default() }
+        Self { now_ms: options.now_ms, constants, options: Some(options), ..Self::default() }
     }
 
     /// The scope inside of an operator that binds variables.
@@ -234,6 +236,7 @@ impl Drop for Kept<'_> {
 impl Expression {
     /// Parses an operand: a path, a constant, an operator, or a document or array of operands.
     pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+        scope.options.map_or(Ok(()), |options| options.refuse_collation("expressions"))?;
         let held = budget::held("an expression");
         let node = parse(value, &Scope { held: Some(&held), ..*scope })?;
         Ok(Self(Arc::new(Parsed { node, _held: held })))

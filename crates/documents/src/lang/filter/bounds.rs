@@ -105,6 +105,9 @@ fn of_test(test: &Test) -> Option<Bounds> {
         Test::Collated(test) if test.patterns.is_empty() => {
             let mut intervals = Vec::new();
             for (operand, key) in &test.operands {
+                if let Value::Array(_) = operand.value() {
+                    return None;
+                }
                 intervals.extend(of_comparison(test.comparison, operand.value(), key.clone())?.intervals);
             }
             Some(Bounds::new(intervals, false))

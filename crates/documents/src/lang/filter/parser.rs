@@ -45,7 +45,6 @@ impl Parser<'_> {
                 "$or" => nodes.push(Node::Or(self.list(name, value, depth)?)),
                 "$nor" => nodes.push(Node::Not(Box::new(Node::Or(self.list(name, value, depth)?)))),
                 "$expr" => {
-                    self.options.refuse_collation("$expr")?;
                     let expression = Expression::parse(value, &Scope::of(self.options))?;
                     nodes.push(Node::Expression(Box::new(expression)));
                 }
@@ -117,7 +116,7 @@ impl Parser<'_> {
                 self.operators(path, operators, depth, nodes)
             }
             Value::Regex(pattern, options) => {
-                nodes.push(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)));
+                nodes.push(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)));
                 Ok(())
             }
             Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
@@ -165,7 +164,7 @@ impl Parser<'_> {
                     }
                 }
                 "$regex" => {
-                    nodes.push(leaf(path, Test::Regex(regex(value, options, &self.options.patterns)?)))
+                    nodes.push(leaf(path, self.regex(regex(value, options, &self.options.patterns)?)))
                 }
                 "$comment" => {}
                 _ => nodes.push(leaf(path, self.test(name, value, depth)?)),
@@ -177,7 +176,7 @@ impl Parser<'_> {
     fn negated(&self, path: &str, value: Value<'_>, depth: usize) -> Result<Node, LangError> {
         match value {
             Value::Regex(pattern, options) => {
-                Ok(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)))
+                Ok(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)))
             }
             Value::Document(inner) if inner.is_empty() => refuse!(BadValue, "$not cannot be empty"),
             Value::Document(inner) => {
@@ -230,6 +229,16 @@ impl Parser<'_> {
             return Ok(collated);
         }
         Ok(Test::Compare(comparison, value.into()))
+    }
+
+    /// A pattern. It matches text as it is, also under a collation.
+    fn regex(&self, pattern: Pattern) -> Test {
+        match &self.options.collation {
+            Some(_) => self
+                .collated(Comparison::Equal, Vec::new(), vec![pattern])
+                .expect("the command has a collation"),
+            None => Test::Regex(pattern),
+        }
     }
 
     /// The comparison under the collation, if there is one.

@@ -124,6 +124,7 @@ impl Pipeline {
     /// # Errors
     /// 40324 for an unknown stage, 40323 for a document with more than one, and the stages' own.
     pub fn parse(stages: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+        options.refuse_collation("a pipeline")?;
         Self::parse_inner(stages, options, 0)
     }
 

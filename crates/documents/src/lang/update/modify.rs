@@ -112,6 +112,10 @@ impl Operator {
         operand: Value<'_>,
         options: &Options,
     ) -> Result<Self, LangError> {
+        let sorts = || operand.as_document().is_some_and(|doc| doc.get("$sort").is_some());
+        if matches!(name, "$min" | "$max" | "$addToSet" | "$pull" | "$pullAll") || name == "$push" && sorts() {
+            options.refuse_collation(name)?;
+        }
         Ok(match name {
             "$set" => Self::Set(operand.into()),
             "$setOnInsert" => Self::SetOnInsert(operand.into()),

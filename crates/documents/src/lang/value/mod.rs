@@ -18,6 +18,7 @@
 //! step can fail.
 
 pub(crate) mod decimal;
+pub mod collation;
 pub mod key;
 pub(crate) mod number;
 pub mod order;

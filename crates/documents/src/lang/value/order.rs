@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Numbers compare by their exact value, whatever their types (`value::number`); symbols are text. Text
-//! compares by its bytes: collations are refused. Documents compare field by field: class of the value, name,
+//! compares by its bytes; under a collation by its sort key, see [`super::collation`]. Documents compare field by field: class of the value, name,
 //! value. [`super::key`] gives bytes in the same order.
 
 use std::cmp::Ordering;

@@ -2,6 +2,7 @@
 
 mod basics;
 mod capped;
+mod collations;
 mod ddl;
 mod guarantees;
 mod indexes;

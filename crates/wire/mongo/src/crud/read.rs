@@ -413,6 +413,7 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
     let collection = call.collection()?;
     let path = call.args.needed("key", call.args.text("key")?)?;
     let options = call.options(&call.args)?;
+    options.refuse_collation("distinct")?;
     let filter = match call.args.document("query")? {
         Some(query) => Filter::parse(query, &options)?,
         None => Filter::all(),

@@ -163,6 +163,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
 /// Filter, fields and bounds of the query.
 fn chosen(call: &Call<'_>) -> Outcome<Chosen> {
     let (args, options) = (&call.args, call.options(&call.args)?);
+    options.refuse_collation("a collection of events or rows")?;
     let filter = match args.document("filter")? {
         Some(filter) => Filter::parse(filter, &options)?,
         None => Filter::all(),
