@@ -5,7 +5,6 @@ skipped, and the message names the cause.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -16,11 +15,11 @@ import time
 import unittest
 import urllib.error
 import urllib.request
-import venv
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from foreign import Known  # noqa: E402
 from servers import PATIENCE, Server, binary  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -75,20 +74,6 @@ def go(module, version, program):
         env = {"GOBIN": str(place / version), "GOCACHE": str(PLACE / "go-cache"), "GOFLAGS": "-p=1"}
         install(program, ["go", "install", f"{module}@{version}"], place, env)
     return str(place / version / program)
-
-
-def python():
-    """The interpreter of a virtual environment with what requirements.txt pins."""
-    requirements = HERE / "requirements.txt"
-    seen = hashlib.sha256(f"{sys.version}\n{requirements.read_text()}".encode()).hexdigest()[:12]
-    place = directory(f"venv-{seen}")
-    interpreter = place / "bin" / "python"
-    if not (place / "done").exists():
-        venv.create(place, with_pip=True)
-        pip = [interpreter, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        install("the programs in Python", [*pip, "--requirement", requirements], place)
-        (place / "done").touch()
-    return interpreter
 
 
 def request(method, url, body=None, headers=None):
@@ -156,7 +141,8 @@ def free_port():
 class ProgramTest(unittest.TestCase):
     """A server for the tests of a class, and the program that `start` starts on it.
 
-    A class defines `prepare`, which installs the program or skips, and `start`, which returns a `Running`."""
+    A class defines `prepare`, which installs the program or skips, and `start`, which returns a `Running`. A program that known.txt
+    names is skipped with its reason, and fails if it starts."""
 
     @classmethod
     def setUpClass(cls):
@@ -166,11 +152,18 @@ class ProgramTest(unittest.TestCase):
         cls.server = Server(binary(), options=["--postgres-listen", "127.0.0.1:0", "--mongo-listen", "127.0.0.1:0"])
         # For the other database, to see whether a failure is the program's.
         cls.postgres = os.environ.get("PROGRAMS_POSTGRES") or f"ann@{cls.server.postgres}/ropewalk"
+        name = cls.__name__.lower()
+        reason = None if "PROGRAMS_POSTGRES" in os.environ else Known(HERE / "known.txt").reasons.get(name)
         try:
             cls.program = cls.start()
-        except BaseException:
+        except BaseException as error:
             cls.server.stop()
+            if reason and isinstance(error, AssertionError):
+                raise unittest.SkipTest(f"known: {reason}") from error
             raise
+        if reason:
+            cls.tearDownClass()
+            raise AssertionError(f"{name} starts, strike it from known.txt: {reason}")
 
     @classmethod
     def tearDownClass(cls):

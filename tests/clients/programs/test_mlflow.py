@@ -1,6 +1,8 @@
 """MLflow, which records experiments of machine learning, on PostgreSQL's protocol: migrations by Alembic, its API, its pages."""
 
+import sys
 import unittest
+from pathlib import Path
 
 import program
 
@@ -8,12 +10,12 @@ import program
 class Mlflow(program.ProgramTest):
     @classmethod
     def prepare(cls):
-        cls.python = program.python()
+        cls.mlflow = Path(sys.executable).with_name("mlflow")
 
     @classmethod
     def start(cls):
         command = [
-            str(cls.python.parent / "mlflow"), "server", "--backend-store-uri", f"postgresql+psycopg2://{cls.postgres}", "--host",
+            str(cls.mlflow), "server", "--backend-store-uri", f"postgresql+psycopg2://{cls.postgres}", "--host",
             "127.0.0.1", "--port", str(cls.port), "--workers", "1", "--artifacts-destination", "artifacts",
         ]
         return program.Running("mlflow", command, {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}, f"{cls.url}/health")
