@@ -302,7 +302,7 @@ async fn indexes_are_created_used_changed_and_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn collation_of_commands_and_indexes_ignores_case() {
-    let mut client = with(0).await;
+    let mut client = with(1).await;
     let caseless = doc! { "locale": "en_US", "strength": 2 };
     let key = doc! { "name": 1 };
     let plain = doc! { "key": key.clone(), "name": "plain", "unique": true };
