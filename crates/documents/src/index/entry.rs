@@ -108,7 +108,8 @@ pub(crate) fn entries(
         entries.sort_unstable();
         return Ok(Entries { entries, multikey: vec![true] });
     }
-    let found = lang::key::entries(doc, index.fields(), index.collation()).map_err(|error| match index.fields() {
+    let found = lang::key::collated_entries(doc, index.fields(), index.collation());
+    let found = found.map_err(|error| match index.fields() {
         [first, second, ..] if error.code.number() == 171 => DocumentsError::ParallelArrays {
             collection: collection.name.clone(),
             index: index.name.clone(),

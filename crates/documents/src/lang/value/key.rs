@@ -248,7 +248,12 @@ pub struct Entries {
 ///
 /// # Errors
 /// `CannotIndexParallelArrays`: two fields go through different arrays.
-pub(crate) fn entries(
+pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> Result<Entries, LangError> {
+    collated_entries(doc, fields, None)
+}
+
+/// The entries of a document under a collation.
+pub(crate) fn collated_entries(
     doc: Doc<'_>,
     fields: &[IndexField],
     collation: Option<&Collation>,
