@@ -122,7 +122,7 @@ impl Collated {
         self.operands.iter().any(|(operand, wanted)| match (value, operand.value()) {
             (Some(value), operand) if !operand.is_nullish() => {
                 let key = key.get_or_insert_with(|| key::collated_key_of(value, Some(&self.collation)));
-                order::class(value) == order::class(operand) && self.comparison.accepts(key.cmp(&wanted))
+                order::class(value) == order::class(operand) && self.comparison.accepts(key.as_slice().cmp(wanted))
             }
             (value, operand) => self.comparison.holds(value, operand),
         })
@@ -511,7 +511,9 @@ impl Test {
             Self::ElementMatches(node) => node.size(),
             Self::ElementPasses(inner) | Self::All(inner) => tests(inner),
             Self::Bits { mask, .. } => mask.0.len() / SIZE_BYTES,
-            Self::Collated(test) => test.operands.iter().map(|(operand, _)| of(operand)).sum::<usize>() + test.patterns.len(),
+            Self::Collated(test) => {
+                test.operands.iter().map(|(operand, _)| of(operand)).sum::<usize>() + test.patterns.len()
+            }
             Self::Regex(_) | Self::Exists | Self::Type(_) | Self::Mod { .. } | Self::Size(_) => 0,
         }
     }

@@ -11,7 +11,7 @@
 //! Sort keys change with the version of the collation data, so an index stores that version, and a stored
 //! collation of another version is rejected.
 //!
-//! Rejected: `backwards: true`, which ICU4X offers for French of Canada only, by its locale. Text is always
+//! Rejected: the variant `search`, for which ICU4X has no data, and `backwards: true`, which ICU4X offers for French of Canada only, by its locale. Text is always
 //! normalized, whatever `normalization` says.
 
 use std::fmt;
@@ -218,7 +218,7 @@ fn flag(spec: Doc<'_>, name: &str) -> Result<bool, LangError> {
 /// One of the names; the first is the default.
 fn choice(spec: Doc<'_>, name: &str, names: &[&'static str]) -> Result<&'static str, LangError> {
     let Some(value) = spec.get(name) else { return Ok(names.first().copied().unwrap_or_default()) };
-    match names.iter().find(|known| value.as_str() == Some(known)) {
+    match names.iter().copied().find(|known| value.as_str() == Some(*known)) {
         Some(known) => Ok(known),
         None => refuse!(BadValue, "Field '{name}' must be one of {names:?}: {value}"),
     }
@@ -239,7 +239,7 @@ fn preferences(locale: &str) -> Option<CollatorPreferences> {
             "phonebook" => "phonebk",
             "traditional" => "trad",
             "dictionary" => "dict",
-            "search" | "stroke" | "pinyin" | "zhuyin" | "unihan" | "compat" | "phonetic" | "eor" => variant,
+            "stroke" | "pinyin" | "zhuyin" | "unihan" | "compat" | "phonetic" | "eor" => variant,
             _ => return None,
         };
         tag = format!("{tag}-u-co-{kind}");
@@ -250,7 +250,7 @@ fn preferences(locale: &str) -> Option<CollatorPreferences> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lang::value::order::{self};
+    use crate::lang::value::order;
 
     fn collation(locale: &str, strength: i32) -> Collation {
         let mut spec = Writer::new();

@@ -2,7 +2,7 @@
 
 use ropewalk::documents::lang::key::IndexField;
 use ropewalk::documents::lang::{
-    self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Filter, LangError, Options, Value, Writer,
+    self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Filter, LangError, Value, Writer,
 };
 use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
