@@ -11,8 +11,8 @@
 //! Sort keys change with the version of the collation data, so an index stores that version, and a stored
 //! collation of another version is rejected.
 //!
-//! Rejected: the variant `search`, for which ICU4X has no data, and `backwards: true`, which ICU4X offers for French of Canada only, by its locale. Text is always
-//! normalized, whatever `normalization` says.
+//! Rejected: the variant `search`, for which ICU4X has no data, and `backwards: true`, which ICU4X offers for
+//! French of Canada only, by its locale. Text is always normalized, whatever `normalization` says.
 
 use std::fmt;
 use std::sync::Arc;
