@@ -25,8 +25,11 @@ from servers import Server  # noqa: E402
 
 #: Columns of PostgreSQL's CSV log.
 DATABASE, PROCESS, SEVERITY, MESSAGE, DETAIL, QUERY = 2, 3, 11, 13, 14, 19
-#: What a statement gets whose table, column, index or function an earlier refused statement would have made.
-FOLLOWING = {"42P01", "42703", "42704", "42883", "3F000", "23503", "23502", "23505", "42P07", "55000"}
+#: Errors that follow from an earlier one if a refused statement has the name that is missing, or there already.
+FOLLOWING = {"42P01", "42703", "42704", "42883", "42701", "42P07", "3F000", "23503", "23502", "23505", "55000", "34000"}
+NAME = re.compile(r'"([^"]+)"|\b(?:function|relation|column) ([\w.]+)')
+#: Statements that mean something inside a transaction only.
+OF_TRANSACTIONS = re.compile(r"(begin|commit|rollback|start transaction|savepoint|release|declare|fetch|close)\b", re.IGNORECASE)
 PARAMETER = re.compile(r"\$(\d+) = (NULL|'(?:[^']|'')*')")
 
 
@@ -55,30 +58,32 @@ def main():
     parser.add_argument("--binary", default=os.environ.get("ROPEWALK_BINARY", "target/debug/ropewalk"))
     parser.add_argument("--all", action="store_true", help="also print the errors that follow from others")
     args = parser.parse_args()
-    ran, followed, found = 0, 0, {}
+    ran, followed, found, refused = 0, 0, {}, ""
     with Server(args.binary, options=["--postgres-listen", "127.0.0.1:0"]) as server:
         with psycopg.connect(f"postgresql://ann@{server.postgres}/ropewalk", autocommit=True) as db:
             for statement in accepted(args.log, args.database):
-                if re.match(r"(begin|commit|rollback|start transaction|savepoint|release)\b", statement, re.IGNORECASE):
+                if OF_TRANSACTIONS.match(statement):
                     continue
                 ran += 1
                 try:
                     db.execute(statement.encode(), prepare=False)
                 except psycopg.Error as error:
-                    if error.sqlstate in FOLLOWING and not re.search(r"type|collation|operator|syntax", str(error)):
+                    message, shown = str(error).splitlines()[0], " ".join(statement.split())
+                    names = [(quoted or plain).rpartition(".")[2] for quoted, plain in NAME.findall(message)]
+                    if error.sqlstate in FOLLOWING and any(name in refused for name in names):
                         followed += 1
                         if args.all:
-                            print(f"after: {error.sqlstate} {str(error).splitlines()[0]} | {' '.join(statement.split())[:200]}")
+                            print(f"after: {error.sqlstate} {message} | {shown[:200]}")
+                        refused += shown
                         continue
-                    message = str(error).splitlines()[0]
+                    refused += shown
                     # The name of a type says what is missing, that of a table or constraint does not.
                     cause = message if error.sqlstate == "42704" else re.sub(r'"[^"]*"', '"…"', message)
-                    said = f"{message} | {' '.join(statement.split())[:200]}"
-                    found.setdefault((error.sqlstate, cause), []).append(said)
+                    found.setdefault((error.sqlstate, cause), []).append(f"{message} | {shown[:200]}")
     for (state, _), statements in found.items():
         print(f"{len(statements):5} {state} {statements[0]}")
-    refused = sum(map(len, found.values()))
-    print(f"{ran} statements, {refused} refused for {len(found)} reasons, {followed} failed after one of these")
+    count = sum(map(len, found.values()))
+    print(f"{ran} statements, {count} refused for {len(found)} reasons, {followed} failed after one of these")
 
 
 if __name__ == "__main__":
