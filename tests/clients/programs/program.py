@@ -15,6 +15,7 @@ import time
 import unittest
 import urllib.error
 import urllib.request
+import venv
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -74,6 +75,18 @@ def go(module, version, program):
         env = {"GOBIN": str(place / version), "GOCACHE": str(PLACE / "go-cache"), "GOFLAGS": "-p=1"}
         install(program, ["go", "install", f"{module}@{version}"], place, env)
     return str(place / version / program)
+
+
+def pip(name):
+    """The programs of a virtual environment with what NAME/requirements.txt pins."""
+    place, requirements = directory(name), HERE / name / "requirements.txt"
+    done = place / "done"
+    if not done.exists() or done.read_text() != requirements.read_text():
+        venv.create(place, with_pip=True, clear=True)
+        command = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        install(name, [*map(str, command), "--requirement", str(requirements)], place)
+        shutil.copy(requirements, done)
+    return place / "bin"
 
 
 def request(method, url, body=None, headers=None):
