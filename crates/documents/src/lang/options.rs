@@ -1,4 +1,5 @@
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
+use crate::lang::random::Random;
 use crate::lang::regex::Patterns;
 use crate::lang::value::collation::Collation;
 use crate::lang::value::DocBuf;
@@ -10,8 +11,8 @@ pub struct Options {
     pub now_ms: i64,
     /// The command's `let`: constants that expressions see as `$$name`.
     pub variables: Option<DocBuf>,
-    /// The seed of `$sample`; the same seed gives the same sample.
-    pub seed: u64,
+    /// The random numbers of `$sample`, `$rand` and `$sampleRate`.
+    pub random: Random,
     /// The regular expressions of the command.
     pub patterns: Patterns,
     /// The order of text in filters, if not that of its bytes; expressions and most update operators refuse it.
@@ -23,7 +24,7 @@ impl Options {
     ///
     /// # Errors
     /// `CommandNotSupported`
-    pub fn refuse_collation(&self, place: &str) -> Result<(), LangError> {
+    pub fn refuse_collation(&self, place: &str) -> LangResult<()> {
         match self.collation {
             None => Ok(()),
             Some(_) => refuse!(CommandNotSupported, "collations are not offered in {place}"),

@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use crate::lang::budget::{byte_steps, held};
-use crate::lang::error::{LangError, refuse};
-use crate::lang::filter::parser::is_operators;
+use crate::lang::error::{LangResult, refuse};
+use crate::lang::filter::parser::{is_about_value, is_operators};
 use crate::lang::filter::{Comparison, Filter};
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
@@ -111,7 +111,7 @@ impl Operator {
         path: &str,
         operand: Value<'_>,
         options: &Options,
-    ) -> Result<Self, LangError> {
+    ) -> LangResult<Self> {
         let sorts = || operand.as_document().is_some_and(|doc| doc.get("$sort").is_some());
         if matches!(name, "$min" | "$max" | "$addToSet" | "$pull" | "$pullAll") || name == "$push" && sorts() {
             options.refuse_collation(name)?;
@@ -170,7 +170,7 @@ impl Operator {
         tree: &mut Tree<'_>,
         path: &[String],
         context: &UpdateContext,
-    ) -> Result<(), LangError> {
+    ) -> LangResult<()> {
         match self {
             Self::Set(value) | Self::SetOnInsert(value) => {
                 *tree.grow(path, value.encoded_bytes())? = Branch::Owned(value.clone());
@@ -206,7 +206,7 @@ impl Operator {
                 let added = values.iter().map(Owned::encoded_bytes).sum();
                 let elements = array(tree, path, "$addToSet", added)?;
                 let (mut there, held) = (HashSet::new(), held("$addToSet"));
-                let mut insert = |key: Vec<u8>| -> Result<bool, LangError> {
+                let mut insert = |key: Vec<u8>| -> LangResult<bool> {
                     held.take(2 * size_of::<Vec<u8>>() + key.capacity())?;
                     byte_steps(key.len())?;
                     Ok(there.insert(key))
@@ -274,12 +274,7 @@ fn short(value: Value<'_>) -> String {
     crate::lang::error::text(format_args!("{value}"))
 }
 
-fn calculate(
-    tree: &mut Tree<'_>,
-    path: &[String],
-    operand: Value<'_>,
-    how: Arithmetic,
-) -> Result<(), LangError> {
+fn calculate(tree: &mut Tree<'_>, path: &[String], operand: Value<'_>, how: Arithmetic) -> LangResult<()> {
     let place = tree.create(path)?;
     let vacant = place.is_vacant();
     let result = place.with(|value| {
@@ -306,7 +301,7 @@ fn calculate(
     )
 }
 
-fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), LangError> {
+fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> LangResult<()> {
     let target: Vec<&str> = target.split('.').collect();
     if tree.find(path)?.is_none() {
         return Ok(());
@@ -337,7 +332,7 @@ fn array<'t, 'a>(
     path: &[String],
     operator: &str,
     bytes: usize,
-) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
+) -> LangResult<&'t mut Vec<Branch<'a>>> {
     let place = tree.grow(path, bytes)?;
     if place.is_vacant() {
         *place = Branch::Array(Vec::new(), None);
@@ -349,7 +344,7 @@ fn existing_array<'t, 'a>(
     tree: &'t mut Tree<'a>,
     path: &[String],
     operator: &str,
-) -> Result<Option<&'t mut Vec<Branch<'a>>>, LangError> {
+) -> LangResult<Option<&'t mut Vec<Branch<'a>>>> {
     tree.find(path)?.map(|place| elements(place, path, operator)).transpose()
 }
 
@@ -357,7 +352,7 @@ fn elements<'t, 'a>(
     place: &'t mut Branch<'a>,
     path: &[String],
     operator: &str,
-) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
+) -> LangResult<&'t mut Vec<Branch<'a>>> {
     let kind = place.type_name();
     let path = path.join(".");
     match place.open()? {
@@ -373,7 +368,7 @@ fn elements<'t, 'a>(
 }
 
 impl Push {
-    fn parse(operand: Value<'_>) -> Result<Self, LangError> {
+    fn parse(operand: Value<'_>) -> LangResult<Self> {
         let mut push = Self { values: Vec::new(), position: None, slice: None, sort: None };
         let modifiers = operand.as_document().filter(|doc| doc.get("$each").is_some());
         let Some(modifiers) = modifiers else {
@@ -414,7 +409,7 @@ impl Push {
         Ok(push)
     }
 
-    fn apply(&self, elements: &mut Vec<Branch<'_>>) -> Result<(), LangError> {
+    fn apply(&self, elements: &mut Vec<Branch<'_>>) -> LangResult<()> {
         let length = elements.len();
         let at = match self.position {
             None => length,
@@ -447,8 +442,8 @@ impl Push {
 
 fn sort_elements(
     elements: &mut Vec<Branch<'_>>,
-    key: &dyn Fn(Value<'_>) -> Result<Vec<u8>, LangError>,
-) -> Result<(), LangError> {
+    key: &dyn Fn(Value<'_>) -> LangResult<Vec<u8>>,
+) -> LangResult<()> {
     let held = held("$push");
     held.take(elements.len() * 2 * size_of::<(Vec<u8>, Branch<'_>)>())?;
     let mut keyed = Vec::with_capacity(elements.len());
@@ -464,7 +459,7 @@ fn sort_elements(
 }
 
 /// The values of `{ $each: [..] }`, or the one value.
-fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
+fn each(operand: Value<'_>, operator: &str) -> LangResult<Vec<Owned>> {
     let Some(doc) = operand.as_document().filter(|doc| doc.get("$each").is_some()) else {
         return Ok(vec![operand.into()]);
     };
@@ -484,9 +479,9 @@ fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
 }
 
 impl Pull {
-    fn parse(operand: Value<'_>, known: &Options) -> Result<Self, LangError> {
+    fn parse(operand: Value<'_>, known: &Options) -> LangResult<Self> {
         Ok(match operand {
-            Value::Document(doc) if is_operators(doc) => {
+            Value::Document(doc) if is_about_value(doc) => {
                 let mut writer = Writer::new();
                 writer.put(ELEMENT, operand);
                 Self::Element(Filter::parse(writer.finish().doc(), known)?)
@@ -497,7 +492,7 @@ impl Pull {
         })
     }
 
-    fn takes(&self, element: Value<'_>) -> Result<bool, LangError> {
+    fn takes(&self, element: Value<'_>) -> LangResult<bool> {
         match self {
             Self::Value(value) => Ok(Comparison::Equal.holds(Some(element), value.value())),
             Self::Pattern(pattern) => Ok(match element {
@@ -518,7 +513,7 @@ impl Pull {
     }
 }
 
-fn wants_date(operand: Value<'_>) -> Result<bool, LangError> {
+fn wants_date(operand: Value<'_>) -> LangResult<bool> {
     match operand {
         Value::Bool(_) => Ok(true),
         Value::Document(doc) => match doc.get("$type") {
@@ -537,7 +532,7 @@ fn wants_date(operand: Value<'_>) -> Result<bool, LangError> {
     }
 }
 
-fn parse_bits(operand: Value<'_>) -> Result<Operator, LangError> {
+fn parse_bits(operand: Value<'_>) -> LangResult<Operator> {
     let Value::Document(doc) = operand else {
         refuse!(
             BadValue,

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{
-    Collation, Doc, DocBuf, Filter, Options, Patterns, Pipeline, Source, Stream, Value, Writer,
+    Collation, Doc, DocBuf, Filter, Options, Patterns, Pipeline, Random, Source, Stream, Value, Writer,
 };
 
 use crate::protocol::failure::{Code, Failure, Outcome};
@@ -243,7 +243,8 @@ impl<'a> Args<'a> {
     /// # Errors
     /// An invalid collation.
     pub(crate) fn options(&self, now_ms: i64, seed: u64, patterns: Patterns) -> Outcome<Options> {
-        let options = Options { now_ms, seed, patterns, ..Options::default() };
+        let random = Random::seeded(seed);
+        let options = Options { now_ms, random, patterns, ..Options::default() };
         let variables = self.document("let")?.map(|spec| evaluated(spec, &options)).transpose()?;
         Ok(Options { variables, collation: self.collation()?, ..options })
     }
