@@ -235,7 +235,10 @@ impl IndexDef {
             return refuse(&format!("{name:?} is not a valid name"));
         }
         if let Some(partial) = &self.partial {
-            Filter::parse(partial.doc(), &Options { collation: self.collation.clone(), ..Options::default() })?;
+            Filter::parse(
+                partial.doc(),
+                &Options { collation: self.collation.clone(), ..Options::default() },
+            )?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 use crate::lang::error::{LangResult, refuse};
 use crate::lang::random::Random;
 use crate::lang::regex::Patterns;
-use crate::lang::value::collation::Collation;
 use crate::lang::value::DocBuf;
+use crate::lang::value::collation::Collation;
 
 /// Properties of the command that a parser needs.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +15,7 @@ pub struct Options {
     pub random: Random,
     /// The regular expressions of the command.
     pub patterns: Patterns,
-    /// The order of text in filters, if not that of its bytes; expressions and most update operators refuse it.
+    /// The order of text, if not that of its bytes.
     pub collation: Option<Collation>,
 }
 

@@ -104,7 +104,7 @@ fn of_test(test: &Test) -> Option<Bounds> {
         // Patterns match the text itself, of which the keys of an index under a collation say nothing.
         Test::Collated(test) if test.patterns.is_empty() => {
             let mut intervals = Vec::new();
-            for (operand, key) in &test.operands {
+            for (key, operand) in &test.operands {
                 if let Value::Array(_) = operand.value() {
                     return None;
                 }

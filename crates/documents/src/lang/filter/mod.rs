@@ -28,9 +28,9 @@ use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
 use crate::lang::schema::Schema;
 use crate::lang::value::collation::Collation;
-use crate::lang::value::key;
 use crate::lang::value::number;
-use crate::lang::value::order;
+use crate::lang::value::order::{self, holds_text};
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path::{self, AtEnd, Hit};
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
@@ -110,22 +110,45 @@ pub(crate) enum Test {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Collated {
     pub(crate) comparison: Comparison,
-    /// The operands with their keys under the collation.
-    pub(crate) operands: Vec<(Owned, Vec<u8>)>,
+    /// The keys of the operands under the collation, in their order, and the operands.
+    pub(crate) operands: Vec<(Vec<u8>, Owned)>,
     pub(crate) patterns: Vec<Pattern>,
-    pub(crate) collation: Collation,
+    pub(crate) order: Order,
 }
 
 impl Collated {
-    fn holds(&self, value: Option<Value<'_>>) -> bool {
-        let mut key = None;
-        self.operands.iter().any(|(operand, wanted)| match (value, operand.value()) {
-            (Some(value), operand) if !operand.is_nullish() => {
-                let key = key.get_or_insert_with(|| key::collated_key_of(value, Some(&self.collation)));
-                order::class(value) == order::class(operand) && self.comparison.accepts(key.as_slice().cmp(wanted))
+    /// `values` are the operands: one that may contain text, or any number of them that a value may equal.
+    pub(crate) fn new(
+        comparison: Comparison,
+        values: Vec<Owned>,
+        patterns: Vec<Pattern>,
+        order: Order,
+    ) -> LangResult<Self> {
+        let keyed = |value: Owned| Ok((order.key(value.value())?, value));
+        let mut operands = values.into_iter().map(keyed).collect::<LangResult<Vec<_>>>()?;
+        operands.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(Self { comparison, operands, patterns, order })
+    }
+
+    fn holds(&self, value: Option<Value<'_>>) -> LangResult<bool> {
+        if self.operands.is_empty() {
+            return Ok(false);
+        }
+        // Null also equals a missing value.
+        let value = value.filter(|value| !value.is_nullish()).unwrap_or(Value::Null);
+        let key = self.order.key(value)?;
+        Ok(match (self.comparison, self.operands.as_slice()) {
+            (Comparison::Equal, operands) => operands.binary_search_by(|(own, _)| own.cmp(&key)).is_ok(),
+            (comparison, [(own, operand)]) => {
+                order::class(value) == order::class(operand.value()) && comparison.accepts(key.cmp(own))
             }
-            (value, operand) => self.comparison.holds(value, operand),
+            _ => false,
         })
+    }
+
+    /// Bytes of the keys.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.operands.iter().map(|(key, _)| key.capacity()).sum()
     }
 }
 
@@ -174,16 +197,27 @@ impl Filter {
         Node::Leaf(Leaf { path: path.to_owned(), test: Test::In(values, Vec::new()) }).into()
     }
 
+    /// [`Filter::among`] under a collation.
+    pub(crate) fn among_ordered(path: &str, values: &[Value<'_>], order: &Order) -> LangResult<Self> {
+        if order.collation().is_none() {
+            return Ok(Self::among(path, values));
+        }
+        let values = values.iter().map(|value| Owned::from(*value)).collect();
+        let test = Collated::new(Comparison::Equal, values, Vec::new(), order.clone())?;
+        let node = Node::Leaf(Leaf { path: path.to_owned(), test: Test::Collated(Box::new(test)) });
+        Ok(Self { collation: order.collation().cloned(), ..node.into() })
+    }
+
     /// The conjunction of both filters.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self.is_all() {
             return other;
         }
-        debug_assert!(
-            self.is_all() || self.collation == other.collation,
-            "the conditions of one query have one collation"
-        );
+        if other.is_all() {
+            return self;
+        }
+        debug_assert!(self.collation == other.collation, "the conditions of one query have one collation");
         let nodes = self.root.conjuncts().iter().chain(other.root.conjuncts()).cloned().collect();
         Self { collation: other.collation, ..Node::And(nodes).into() }
     }
@@ -426,7 +460,7 @@ impl Node {
             }
             Self::Leaf(Leaf { path, test: Test::Collated(test) }) => {
                 match (test.comparison, test.operands.as_slice()) {
-                    (Comparison::Equal, [(only, _)]) if test.patterns.is_empty() => {
+                    (Comparison::Equal, [(_, only)]) if test.patterns.is_empty() => {
                         tree.seed(path, only.clone())
                     }
                     _ => Ok(()),
@@ -512,7 +546,7 @@ impl Test {
             Self::ElementPasses(inner) | Self::All(inner) => tests(inner),
             Self::Bits { mask, .. } => mask.0.len() / SIZE_BYTES,
             Self::Collated(test) => {
-                test.operands.iter().map(|(operand, _)| of(operand)).sum::<usize>() + test.patterns.len()
+                test.operands.iter().map(|(_, operand)| of(operand)).sum::<usize>() + test.patterns.len()
             }
             Self::Regex(_) | Self::Exists | Self::Type(_) | Self::Mod { .. } | Self::Size(_) => 0,
         }
@@ -535,7 +569,7 @@ impl Test {
         Ok(match self {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
             Self::In(values, patterns) => is_among(values, value) || any_matches(patterns, value)?,
-            Self::Collated(test) => test.holds(value) || any_matches(&test.patterns, value)?,
+            Self::Collated(test) => test.holds(value)? || any_matches(&test.patterns, value)?,
             Self::Regex(pattern) => pattern_matches(pattern, value)?,
             Self::Exists => value.is_some(),
             Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
@@ -590,11 +624,6 @@ fn passes_all(tests: &[(Test, bool)], value: Value<'_>) -> LangResult<bool> {
         }
     }
     Ok(true)
-}
-
-/// True for text, and for documents and arrays, which may contain some.
-pub(crate) fn holds_text(value: Value<'_>) -> bool {
-    matches!(value, Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_))
 }
 
 /// True when the value is among these, which are sorted. Null also equals a missing value.

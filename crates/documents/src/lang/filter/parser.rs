@@ -3,12 +3,13 @@
 use crate::lang::budget::{Held, byte_steps};
 use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::{Expression, Scope};
-use crate::lang::filter::{Collated, Comparison, Leaf, Mask, Node, Test, distinct, holds_text};
+use crate::lang::filter::{Collated, Comparison, Leaf, Mask, Node, Test, distinct};
 use crate::lang::options::Options;
 use crate::lang::regex::{Pattern, Patterns};
 use crate::lang::schema::Schema;
-use crate::lang::value::key;
 use crate::lang::value::number;
+use crate::lang::value::order::holds_text;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
 /// Most levels of nested operators; documents themselves may have [`crate::lang::DEPTH_MAX`].
@@ -120,7 +121,7 @@ impl Parser<'_> {
                 self.operators(path, operators, depth, nodes)
             }
             Value::Regex(pattern, options) => {
-                nodes.push(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)));
+                nodes.push(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)?));
                 Ok(())
             }
             Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
@@ -168,7 +169,7 @@ impl Parser<'_> {
                     }
                 }
                 "$regex" => {
-                    nodes.push(leaf(path, self.regex(regex(value, options, &self.options.patterns)?)))
+                    nodes.push(leaf(path, self.regex(regex(value, options, &self.options.patterns)?)?))
                 }
                 "$comment" => {}
                 _ => nodes.push(leaf(path, self.test(name, value, depth)?)),
@@ -180,7 +181,7 @@ impl Parser<'_> {
     fn negated(&self, path: &str, value: Value<'_>, depth: usize) -> LangResult<Node> {
         match value {
             Value::Regex(pattern, options) => {
-                Ok(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)))
+                Ok(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)?))
             }
             Value::Document(inner) if inner.is_empty() => refuse!(BadValue, "$not cannot be empty"),
             Value::Document(inner) => {
@@ -227,38 +228,31 @@ impl Parser<'_> {
         if let Value::Undefined = value {
             refuse!(BadValue, "cannot compare to undefined");
         }
-        if holds_text(value)
-            && let Some(collated) = self.collated(comparison, vec![value.into()], Vec::new())
-        {
-            return Ok(collated);
+        if self.options.collation.is_none() || !holds_text(value) {
+            return Ok(Test::Compare(comparison, value.into()));
         }
-        Ok(Test::Compare(comparison, value.into()))
+        self.collated(comparison, vec![value.into()], Vec::new())
     }
 
-    /// A pattern. It matches text as it is, also under a collation.
-    fn regex(&self, pattern: Pattern) -> Test {
+    /// A pattern. It matches text as it is, also under a collation, but keys under one do not show it.
+    fn regex(&self, pattern: Pattern) -> LangResult<Test> {
         match &self.options.collation {
-            Some(_) => self
-                .collated(Comparison::Equal, Vec::new(), vec![pattern])
-                .expect("the command has a collation"),
-            None => Test::Regex(pattern),
+            Some(_) => self.collated(Comparison::Equal, Vec::new(), vec![pattern]),
+            None => Ok(Test::Regex(pattern)),
         }
     }
 
-    /// The comparison under the collation, if there is one.
+    /// A comparison under the command's collation.
     fn collated(
         &self,
         comparison: Comparison,
         operands: Vec<Owned>,
         patterns: Vec<Pattern>,
-    ) -> Option<Test> {
-        let collation = self.options.collation.clone()?;
-        let keyed = |operand: Owned| {
-            let key = key::collated_key_of(operand.value(), Some(&collation));
-            (operand, key)
-        };
-        let operands = operands.into_iter().map(keyed).collect();
-        Some(Test::Collated(Box::new(Collated { comparison, operands, patterns, collation })))
+    ) -> LangResult<Test> {
+        let order = Order::of(self.options.collation.as_ref());
+        let test = Collated::new(comparison, operands, patterns, order)?;
+        self.held.take(test.key_bytes())?;
+        Ok(Test::Collated(Box::new(test)))
     }
 
     fn ordering(&self, name: &str, comparison: Comparison, value: Value<'_>) -> LangResult<Test> {
@@ -283,11 +277,11 @@ impl Parser<'_> {
                 value => values.push(Owned::from(value)),
             }
         }
-        if self.options.collation.is_none() {
+        let has_text = !patterns.is_empty() || values.iter().any(|value| holds_text(value.value()));
+        if self.options.collation.is_none() || !has_text {
             return Ok(Test::In(distinct(values), patterns));
         }
-        let collated = self.collated(Comparison::Equal, values, patterns);
-        Ok(collated.expect("the command has a collation"))
+        self.collated(Comparison::Equal, values, patterns)
     }
 
     fn all(&self, path: &str, value: Value<'_>, depth: usize, nodes: &mut Vec<Node>) -> LangResult<()> {

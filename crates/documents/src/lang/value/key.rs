@@ -31,22 +31,29 @@ use crate::lang::value::{Doc, Value};
 
 /// Appends the key of `value`.
 pub fn encode(value: Value<'_>, descending: bool, out: &mut Vec<u8>) {
-    encode_collated(value, None, descending, out);
+    encode_collated(value, None, descending, out).expect(INFALLIBLE);
 }
 
+/// Only sort keys can fail.
+const INFALLIBLE: &str = "there is no collation";
+
 /// Appends the key of `value` under a collation.
+///
+/// # Errors
+/// Those of [`Collation::sort_key`].
 pub(crate) fn encode_collated(
     value: Value<'_>,
     collation: Option<&Collation>,
     descending: bool,
     out: &mut Vec<u8>,
-) {
+) -> LangResult<()> {
     let start = out.len();
-    put(value, collation, out);
+    put(value, collation, out)?;
     if descending {
         invert(out, start);
     }
     debug_assert!(!matches!(out.get(start), None | Some(0 | 0xFF)), "no key begins with 00 or FF");
+    Ok(())
 }
 
 /// Appends the key that a missing field has: that of null.
@@ -57,15 +64,17 @@ pub fn encode_missing(descending: bool, out: &mut Vec<u8>) {
 /// The key of one value, ascending.
 #[must_use]
 pub fn key_of(value: Value<'_>) -> Vec<u8> {
-    collated_key_of(value, None)
+    collated_key_of(value, None).expect(INFALLIBLE)
 }
 
 /// The key of one value under a collation, ascending.
-#[must_use]
-pub(crate) fn collated_key_of(value: Value<'_>, collation: Option<&Collation>) -> Vec<u8> {
+///
+/// # Errors
+/// Those of [`Collation::sort_key`].
+pub(crate) fn collated_key_of(value: Value<'_>, collation: Option<&Collation>) -> LangResult<Vec<u8>> {
     let mut out = Vec::with_capacity(12);
-    put(value, collation, &mut out);
-    out
+    put(value, collation, &mut out)?;
+    Ok(out)
 }
 
 fn invert(out: &mut [u8], start: usize) {
@@ -74,18 +83,18 @@ fn invert(out: &mut [u8], start: usize) {
     }
 }
 
-fn put(value: Value<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) {
+fn put(value: Value<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) -> LangResult<()> {
     out.push(order::class(value));
     match value {
         Value::MinKey | Value::MaxKey | Value::Null | Value::Undefined => {}
         Value::String(text) | Value::Symbol(text) => match collation {
-            Some(collation) => put_bytes(out, &collation.sort_key(text)),
+            Some(collation) => put_bytes(out, &collation.sort_key(text)?),
             None => put_bytes(out, text.as_bytes()),
         },
         Value::Code(text) => put_bytes(out, text.as_bytes()),
-        Value::Document(doc) => put_fields(doc, collation, out),
+        Value::Document(doc) => put_fields(doc, collation, out)?,
         Value::Array(array) => {
-            array.values().for_each(|value| put(value, collation, out));
+            array.values().try_for_each(|value| put(value, collation, out))?;
             out.push(0);
         }
         Value::Binary(subtype, bytes) => {
@@ -108,10 +117,11 @@ fn put(value: Value<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) {
         }
         Value::CodeWithScope(code, scope) => {
             put_bytes(out, code.as_bytes());
-            put_fields(scope, collation, out);
+            put_fields(scope, collation, out)?;
         }
         number => put_number(Sortable::of(number).expect("all other values are numbers"), out),
     }
+    Ok(())
 }
 
 fn put_number(number: Sortable, out: &mut Vec<u8>) {
@@ -139,14 +149,15 @@ fn put_number(number: Sortable, out: &mut Vec<u8>) {
     }
 }
 
-fn put_fields(doc: Doc<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) {
+fn put_fields(doc: Doc<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) -> LangResult<()> {
     for (name, value) in doc {
         out.push(order::class(value));
         out.extend_from_slice(name.as_bytes());
         out.push(0);
-        put(value, collation, out);
+        put(value, collation, out)?;
     }
     out.push(0);
+    Ok(())
 }
 
 /// Keys from `start` (included) to `end` (excluded), of one field or of several concatenated.
@@ -318,7 +329,7 @@ fn expand(
             match field {
                 Remaining::Found(value) => {
                     out.missing_all = false;
-                    encode_collated(*value, collation, spec.descending, &mut key);
+                    encode_collated(*value, collation, spec.descending, &mut key)?;
                 }
                 _ => encode_missing(spec.descending, &mut key),
             }

@@ -87,7 +87,7 @@ fn sort_under_a_collation_follows_the_language() {
     c.delete_one(&f(doc! { "_id": 9 }), SYNC).unwrap();
     let by_bytes = Find::all().sort(sort(doc! { "name": 1, "_id": 1 }));
     assert_eq!(ids(&db.find(&c, &by_bytes)), [8, 3, 2, 5, 0, 1, 6, 7, 4]);
-    let by_language = Find::all().sort(sort(doc! { "name": 1, "_id": 1 }).collated(Some(caseless())));
+    let by_language = Find::all().sort(sort(doc! { "name": 1, "_id": 1 }).collated(Some(&caseless())));
     let expected = [8, 1, 3, 2, 6, 5, 4, 0, 7];
     assert_eq!(ids(&db.find(&c, &by_language)), expected);
     c.create_index(&IndexDef::on(["name", "_id"]).named("caseless").collated(caseless())).unwrap();

@@ -244,9 +244,9 @@ impl<'a> Args<'a> {
     /// An invalid collation.
     pub(crate) fn options(&self, now_ms: i64, seed: u64, patterns: Patterns) -> Outcome<Options> {
         let random = Random::seeded(seed);
-        let options = Options { now_ms, random, patterns, ..Options::default() };
+        let options = Options { now_ms, random, patterns, variables: None, collation: self.collation()? };
         let variables = self.document("let")?.map(|spec| evaluated(spec, &options)).transpose()?;
-        Ok(Options { variables, collation: self.collation()?, ..options })
+        Ok(Options { variables, ..options })
     }
 
     /// The order of text that the command asks for, if not that of its bytes.

@@ -324,7 +324,8 @@ async fn collation_of_commands_and_indexes_ignores_case() {
     assert!(explained.to_string().contains("caseless"), "{explained}");
     let count = doc! { "count": "people", "query": filter, "collation": caseless.clone() };
     assert_eq!(client.ok(count).await.get_i32("n").unwrap(), 2);
-    let statement = doc! { "q": { "name": "CID" }, "u": { "$set": { "age": 7 } }, "collation": caseless.clone() };
+    let statement =
+        doc! { "q": { "name": "CID" }, "u": { "$set": { "age": 7 } }, "collation": caseless.clone() };
     let updated = client.ok(doc! { "update": "people", "updates": [statement] }).await;
     assert_eq!(updated.get_i32("nModified").unwrap(), 1);
     let modify = doc! { "findAndModify": "people", "query": { "name": "BOB" }, "remove": true, "collation": caseless.clone() };
@@ -333,7 +334,8 @@ async fn collation_of_commands_and_indexes_ignores_case() {
     let statement = doc! { "q": { "name": "Ann" }, "limit": 1, "collation": caseless };
     let deleted = client.ok(doc! { "delete": "people", "deletes": [statement] }).await;
     assert_eq!(deleted.get_i32("n").unwrap(), 1);
-    let without = batch(&client.ok(doc! { "find": "people", "filter": { "name": "CID" } }).await, "firstBatch");
+    let without =
+        batch(&client.ok(doc! { "find": "people", "filter": { "name": "CID" } }).await, "firstBatch");
     assert_eq!(without, Vec::<Document>::new());
 }
 
