@@ -4,10 +4,12 @@
     run.py [GROUP ...] [--binary PATH] [--all]      default: all groups; $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
     run.py --fetch                                  only downloads and compiles what the suites need
 
-Groups: events, mongo, postgres, programs, prometheus, ropewalk. They can run at the same time, after --fetch.
+Groups: events, mongo, postgres, prometheus, ropewalk, programs. They can run at the same time, after --fetch.
 
-With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, SQLAlchemy's own suite, and
-the group `programs`: whole programs, hundreds of megabytes each.
+With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and SQLAlchemy's own suite.
+
+The group `programs` runs only when it is named, or with --all: whole programs, hundreds of megabytes each. It writes what it measured
+into programs/results.json and docs/compatibility.md.
 
 Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
 """
@@ -552,6 +554,7 @@ def ours(python, binary, everything):
     yield suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own(binary))
     yield python_client(python, binary)
     yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
+    yield suite("results of whole programs", python, ["check_results"], HERE / "programs", {})
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
     yield suite("checker of histories", python, ["test_checker"], HERE / "cluster", own(binary))
     yield suite("cluster of three nodes", python, ["test_cluster", "test_operations"], HERE / "cluster", own(binary))
@@ -565,9 +568,6 @@ def programs(python, binary, everything):
     """Whole programs, unchanged, with their migrations, their API and their pages."""
     place = HERE / "programs"
     tests = sorted(test.stem for test in place.glob("test_*.py"))
-    if not everything:
-        print(f"\n==> programs: SKIPPED without --all: {', '.join(test.removeprefix('test_') for test in tests)}", flush=True)
-        return
     try:
         python = environment(place / "requirements.txt")
     except (OSError, subprocess.CalledProcessError) as error:
@@ -579,8 +579,10 @@ def programs(python, binary, everything):
 
 
 GROUPS = {
-    "events": events, "mongo": mongo, "postgres": postgres, "programs": programs, "prometheus": monitoring, "ropewalk": ours,
+    "events": events, "mongo": mongo, "postgres": postgres, "prometheus": monitoring, "ropewalk": ours, "programs": programs,
 }
+#: Groups that run only when they are named, or with --all.
+NAMED = {"programs"}
 
 
 def fetch(python):
@@ -625,7 +627,7 @@ def main():
         fetch(python)
         return
     results, begun = [], time.monotonic()
-    for group in args.groups or GROUPS:
+    for group in args.groups or [group for group in GROUPS if args.all or group not in NAMED]:
         for good in GROUPS[group](python, binary, args.all):
             results.append(good)
             print(f"--- {time.monotonic() - begun:.0f} s", flush=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import results  # noqa: E402
 from foreign import Known  # noqa: E402
 from servers import PATIENCE, Server, binary  # noqa: E402
 
@@ -155,10 +156,14 @@ class ProgramTest(unittest.TestCase):
     """A server for the tests of a class, and the program that `start` starts on it.
 
     A class defines `prepare`, which installs the program or skips, and `start`, which returns a `Running`. A program that known.txt
-    names is skipped with its reason, and fails if it starts."""
+    names is skipped with its reason, and fails if it starts.
+
+    What is found is recorded in results.json, unless a test fails or another database is measured. For that a class has a `title`
+    with the version, a `protocol`, and a text on what is `measured`."""
 
     @classmethod
     def setUpClass(cls):
+        cls.passed = cls.skipped = cls.failed = 0
         cls.prepare()
         cls.port = free_port()
         cls.url = f"http://127.0.0.1:{cls.port}"
@@ -172,6 +177,7 @@ class ProgramTest(unittest.TestCase):
         except BaseException as error:
             cls.server.stop()
             if reason and isinstance(error, AssertionError):
+                cls.record(outcome="stops", reason=reason)
                 raise unittest.SkipTest(f"known: {reason}") from error
             raise
         if reason:
@@ -182,6 +188,28 @@ class ProgramTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.program.stop()
         assert cls.server.stop()
+        if cls.passed and not cls.failed:
+            cls.record(outcome="works", passed=cls.passed, skipped=cls.skipped)
+
+    @classmethod
+    def record(cls, **found):
+        if "PROGRAMS_POSTGRES" not in os.environ:
+            values = {"title": cls.title, "protocol": cls.protocol, "measured": cls.measured}
+            results.record("programs", cls.__name__.lower(), values | found)
+
+    def run(self, result=None):
+        """Counts what came of the test."""
+        result = result if result is not None else self.defaultTestResult()
+        bad, skipped = len(result.failures) + len(result.errors), len(result.skipped)
+        super().run(result)
+        cls = type(self)
+        if len(result.failures) + len(result.errors) > bad:
+            cls.failed += 1
+        elif len(result.skipped) > skipped:
+            cls.skipped += 1
+        else:
+            cls.passed += 1
+        return result
 
     @contextlib.contextmanager
     def page(self, name):

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Lists the statements of a program that the server refuses, in the order in which they occur, without what follows from them.
 
-    replay.py LOG DATABASE [--binary PATH] [--all]
+    replay.py LOG DATABASE [--binary PATH] [--all] [--record NAME]
 
 LOG is the log of a PostgreSQL server in CSV with `log_statement = all`, on which the program ran in DATABASE. Each statement that
 PostgreSQL accepted is sent to a new server, by itself and with its parameters as literals; one line for each different error says
 how many statements have it: count, SQLSTATE, message, and the first of them. An error that follows from an earlier one, such as a
-table that is not there, is counted and not listed.
+table that is not there, is counted and not listed. With --record the counts and reasons are stored in results.json under the name
+and version of the program, and the tables of docs/compatibility.md are written.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import results  # noqa: E402
 from servers import Server  # noqa: E402
 
 #: Columns of PostgreSQL's CSV log.
@@ -57,6 +59,7 @@ def main():
     parser.add_argument("database")
     parser.add_argument("--binary", default=os.environ.get("ROPEWALK_BINARY", "target/debug/ropewalk"))
     parser.add_argument("--all", action="store_true", help="also print the errors that follow from others")
+    parser.add_argument("--record", metavar="NAME", help='for example "Miniflux 2.3.5"')
     args = parser.parse_args()
     ran, followed, found, refused = 0, 0, {}, ""
     with Server(args.binary, options=["--postgres-listen", "127.0.0.1:0"]) as server:
@@ -83,6 +86,13 @@ def main():
     for (state, _), statements in found.items():
         print(f"{len(statements):5} {state} {statements[0]}")
     count = sum(map(len, found.values()))
+    if args.record:
+        # What follows the bar is the first statement, which the page does not show.
+        reasons = [
+            {"count": len(statements), "state": state, "message": statements[0].partition(" | ")[0]}
+            for (state, _), statements in found.items()
+        ]
+        results.record("replays", args.record, {"statements": ran, "followed": followed, "reasons": reasons})
     print(f"{ran} statements, {count} refused for {len(found)} reasons, {followed} failed after one of these")
 
 

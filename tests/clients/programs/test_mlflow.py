@@ -8,6 +8,10 @@ import program
 
 
 class Mlflow(program.ProgramTest):
+    title = "MLflow 3.7.0"
+    protocol = "PostgreSQL"
+    measured = "migrations by Alembic; runs, metrics and models over its API; a page of runs"
+
     @classmethod
     def prepare(cls):
         cls.mlflow = Path(sys.executable).with_name("mlflow")

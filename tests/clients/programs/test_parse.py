@@ -9,6 +9,10 @@ MASTER = HEADERS | {"X-Parse-Master-Key": "master"}
 
 
 class Parse(program.ProgramTest):
+    title = "Parse Server 9.10.0 with Parse Dashboard 9.2.0"
+    protocol = "MongoDB"
+    measured = "its indexes; objects, queries, counts, aggregates and a transaction by REST; users whose names differ in case only; a class in the dashboard"
+
     @classmethod
     def prepare(cls):
         cls.place, cls.node = program.npm("parse")

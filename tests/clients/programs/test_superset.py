@@ -7,6 +7,10 @@ import program
 
 
 class Superset(program.ProgramTest):
+    title = "Superset 6.1.0"
+    protocol = "PostgreSQL"
+    measured = "migrations by Alembic, roles; dashboards and annotations over its API"
+
     @classmethod
     def prepare(cls):
         cls.superset = program.pip("superset") / "superset"

@@ -8,6 +8,10 @@ PASSWORD = "unleash4all"
 
 
 class Unleash(program.ProgramTest):
+    title = "Unleash 8.2.0"
+    protocol = "PostgreSQL"
+    measured = "migrations, a flag over its API, its pages"
+
     @classmethod
     def prepare(cls):
         cls.place, cls.node = program.npm("unleash", newer_node=True)
