@@ -325,12 +325,24 @@ mod tests {
     use super::*;
     use crate::lang::value::order;
 
-    fn collation(locale: &str, strength: i32) -> Collation {
+    fn parse(fields: &[(&str, Value<'_>)]) -> LangResult<Option<Collation>> {
         let mut spec = Writer::new();
-        spec.put("locale", Value::String(locale));
-        spec.put("strength", Value::Int32(strength));
+        fields.iter().for_each(|(name, value)| spec.put(name, *value));
         let spec = spec.finish();
-        Collation::parse(Some(Value::Document(spec.doc()))).expect("valid").expect("not simple")
+        Collation::parse(Some(Value::Document(spec.doc())))
+    }
+
+    fn with(locale: &str, more: &[(&str, Value<'_>)]) -> Collation {
+        let fields = [&[("locale", Value::String(locale))], more].concat();
+        parse(&fields).expect("valid").expect("not simple")
+    }
+
+    fn collation(locale: &str, strength: i32) -> Collation {
+        with(locale, &[("strength", Value::Int32(strength))])
+    }
+
+    fn is_before(collation: &Collation, one: &str, other: &str) -> bool {
+        collation.sort_key(one).unwrap() < collation.sort_key(other).unwrap()
     }
 
     #[test]
@@ -343,26 +355,104 @@ mod tests {
         assert!(!same(2, "resume", "résumé"));
         assert!(same(2, "Ann", "ANN"));
         assert!(!same(3, "Ann", "ANN"));
+        // Composed and decomposed text is the same, except for the last strength.
+        assert!(same(4, "\u{e9}", "e\u{301}") && same(5, "\u{e9}", "e\u{301}"));
     }
 
     #[test]
     fn locale_decides_the_order() {
         // In Swedish ö is the last letter; in German it is a variant of o.
-        let before = |locale, one: &str, other: &str| {
-            let collation = collation(locale, 3);
-            collation.sort_key(one).unwrap() < collation.sort_key(other).unwrap()
-        };
-        assert!(before("sv", "zebra", "öl"));
-        assert!(before("de", "öl", "zebra"));
+        assert!(is_before(&collation("sv", 3), "zebra", "öl"));
+        assert!(is_before(&collation("de", 3), "öl", "zebra"));
         assert!(order::compare(Value::String("Z"), Value::String("a")).is_lt());
-        assert!(before("en", "a", "Z"));
+        assert!(is_before(&collation("en", 3), "a", "Z"));
+        // In a phone book ö is oe.
+        assert!(is_before(&collation("de", 3), "öl", "of"));
+        assert!(is_before(&collation("de@collation=phonebook", 3), "oe", "of"));
+        assert!(is_before(&collation("de@collation=phonebook", 3), "ödl", "of"));
+    }
+
+    #[test]
+    fn options_change_the_order() {
+        let on = Value::Bool(true);
+        assert!(is_before(&with("en", &[]), "a10", "a2"));
+        assert!(is_before(&with("en", &[("numericOrdering", on)]), "a2", "a10"));
+        assert!(is_before(&with("en", &[]), "a", "A"));
+        assert!(is_before(&with("en", &[("caseFirst", Value::String("upper"))]), "A", "a"));
+        let level = with("en", &[("strength", Value::Int32(1)), ("caseLevel", on)]);
+        assert!(is_before(&level, "a", "A") && level.sort_key("a").unwrap() == level.sort_key("á").unwrap());
+        let shifted = [("strength", Value::Int32(1)), ("alternate", Value::String("shifted"))];
+        let key = |fields: &[_], text: &str| with("en", fields).sort_key(text).unwrap();
+        assert_eq!(key(&shifted, "co-op"), key(&shifted, "coop"));
+        assert_ne!(key(&shifted[..1], "co-op"), key(&shifted[..1], "coop"));
+        let spaces = [shifted[0], shifted[1], ("maxVariable", Value::String("space"))];
+        assert_ne!(key(&spaces, "co-op"), key(&spaces, "coop"));
+        assert_eq!(key(&spaces, "co op"), key(&spaces, "coop"));
     }
 
     #[test]
     fn stored_spec_parses_to_the_same_collation() {
-        let one = collation("de@collation=phonebook", 2);
-        let again = Collation::parse(Some(Value::Document(one.spec()))).expect("valid").expect("not simple");
-        assert_eq!(one, again);
-        assert_ne!(one, collation("de", 2));
+        for locale in ["de@collation=phonebook", "da", "th", "fr_CA", "en_US_POSIX", "zh@collation=stroke"] {
+            let one = collation(locale, 2);
+            let again =
+                Collation::parse(Some(Value::Document(one.spec()))).expect("valid").expect("not simple");
+            assert_eq!(one, again);
+        }
+        assert_ne!(collation("de@collation=phonebook", 2), collation("de", 2));
+    }
+
+    #[test]
+    fn options_of_the_locale_are_listed() {
+        let option = |locale, name| with(locale, &[]).spec().get(name).map(|value| value.to_string());
+        assert_eq!(option("da", "caseFirst"), Some("\"upper\"".to_owned()));
+        assert_eq!(option("en", "caseFirst"), Some("\"off\"".to_owned()));
+        assert_eq!(option("fr_CA", "backwards"), Some("true".to_owned()));
+        assert_eq!(option("en", "strength"), Some("3".to_owned()));
+    }
+
+    #[test]
+    fn invalid_collation_is_rejected_with_mongodbs_codes() {
+        let text = Value::String;
+        let en = ("locale", text("en"));
+        for (fields, code) in [
+            (vec![("strength", Value::Int32(1))], 40414),
+            (vec![("locale", Value::Int32(1))], 14),
+            (vec![("locale", text("klingon"))], 2),
+            (vec![("locale", text(""))], 2),
+            (vec![("locale", text("en-US"))], 2),
+            (vec![("locale", text("en_u_ks_level1"))], 2),
+            (vec![("locale", text("en@collation=phonebook"))], 2),
+            (vec![("locale", text("de@collation=search"))], 2),
+            (vec![("locale", text("en@collation="))], 2),
+            (vec![("locale", text("simple")), ("strength", Value::Int32(1))], 2),
+            (vec![en, ("colour", Value::Int32(1))], 40415),
+            (vec![en, ("strength", Value::Int32(0))], 2),
+            (vec![en, ("strength", Value::Int32(6))], 2),
+            (vec![en, ("strength", Value::Double(1.5))], 2),
+            (vec![en, ("strength", text("1"))], 2),
+            (vec![en, ("caseLevel", Value::Int32(1))], 14),
+            (vec![en, ("caseFirst", text("sideways"))], 2),
+            (vec![en, ("alternate", Value::Null)], 2),
+            (vec![en, ("maxVariable", text("symbol"))], 2),
+            (vec![en, ("backwards", Value::Bool(true))], 115),
+            (vec![en, ("version", text("57.1"))], 161),
+        ] {
+            let error = parse(&fields).unwrap_err();
+            assert_eq!(error.code.number(), code, "{fields:?}: {error}");
+        }
+        assert_eq!(parse(&[]).unwrap(), None);
+        assert_eq!(parse(&[("locale", text("simple"))]).unwrap(), None);
+        assert_eq!(Collation::parse(Some(Value::Int32(1))).unwrap_err().code.number(), 14);
+    }
+
+    #[test]
+    fn sort_key_has_the_bytes_of_its_version() {
+        // A change of these bytes needs another version, and code that rebuilds indexes of this one.
+        assert_eq!(VERSION, "icu4x-2.4");
+        let key = |locale, strength, text| collation(locale, strength).sort_key(text).unwrap();
+        assert_eq!(key("en", 3, "Résumé 7"), b"".to_vec());
+        assert_eq!(key("en", 1, "Résumé 7"), b"".to_vec());
+        assert_eq!(key("sv", 2, "Öl"), b"".to_vec());
+        assert_eq!(key("zh", 3, "中文"), b"".to_vec());
     }
 }

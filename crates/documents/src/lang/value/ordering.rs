@@ -76,3 +76,58 @@ impl Order {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lang::value::Writer;
+
+    fn order(locale: &str, strength: i32, is_numeric: bool) -> Order {
+        let mut spec = Writer::new();
+        spec.put("locale", Value::String(locale));
+        spec.put("strength", Value::Int32(strength));
+        spec.put("numericOrdering", Value::Bool(is_numeric));
+        let spec = spec.finish();
+        Order(Collation::parse(Some(Value::Document(spec.doc()))).expect("valid"))
+    }
+
+    /// Letters with and without accents, of several scripts, digits, marks, and what expands or is ignored.
+    fn text() -> impl Strategy<Value = String> {
+        let pieces = "aAbBzZäÄößéèñ中日ひアกเ0123 -_.'\u{0}\u{301}\u{308}\u{327}\u{fdfa}\u{ad}\u{200d}가ㄱ😀";
+        let pieces: Vec<char> = pieces.chars().collect();
+        let known = proptest::collection::vec(proptest::sample::select(pieces), 0..6);
+        prop_oneof![9 => known.prop_map(String::from_iter), 1 => any::<String>()]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn values_compare_as_their_keys(
+            one in text(),
+            other in text(),
+            locale in proptest::sample::select(vec!["en", "sv", "fr_CA", "th", "ja", "zh", "da", "lt"]),
+            strength in 1..=5,
+            is_numeric: bool,
+        ) {
+            let order = order(locale, strength, is_numeric);
+            let compared = |a: Value<'_>, b: Value<'_>| {
+                (order.compare(a, b).unwrap(), order.key(a).unwrap().cmp(&order.key(b).unwrap()))
+            };
+            let (a, b) = (Value::String(&one), Value::String(&other));
+            let (by_values, by_keys) = compared(a, b);
+            prop_assert_eq!(by_values, by_keys, "{:?} and {:?}", one, other);
+            let list = |first, second| {
+                let mut list = Writer::array();
+                list.put("", first);
+                list.put("", second);
+                list.into_owned()
+            };
+            let (lists, reversed) = (list(a, b), list(b, a));
+            let (by_values, by_keys) = compared(lists.value(), reversed.value());
+            prop_assert_eq!(by_values, by_keys, "{:?} and {:?}", one, other);
+        }
+    }
+}

@@ -1,20 +1,30 @@
-//! Collations: text is compared by the rules of a language, with an index and without.
+//! Collations: text is compared by the rules of a language, by filters, pipelines and updates, with an index and
+//! without.
 
-use bson::doc;
-use ropewalk_documents::lang::Collation;
-use ropewalk_documents::{Find, IndexDef};
+use bson::{Bson, bson, doc};
+use ropewalk_documents::lang::{Budget, Code, Doc, LangError, Pipeline};
+use ropewalk_documents::{Find, IndexDef, View};
 
 use super::*;
 
 /// English, upper and lower case equal.
 fn caseless() -> Collation {
-    let spec = d(doc! { "locale": "en_US", "strength": 2 });
-    Collation::parse(Some(Value::Document(spec.doc()))).unwrap().unwrap()
+    collation("en_US", 2)
+}
+
+fn options() -> Options {
+    Options { collation: Some(caseless()), ..Options::default() }
 }
 
 fn filter(filter: Document) -> Filter {
-    let options = Options { collation: Some(caseless()), ..Options::default() };
-    Filter::parse(d(filter).doc(), &options).unwrap()
+    Filter::parse(d(filter).doc(), &options()).unwrap()
+}
+
+fn run(collection: &Collection, stages: Vec<Document>) -> Vec<Document> {
+    let array = d(doc! { "stages": stages });
+    let stages = array.doc().get("stages").unwrap().as_array().unwrap();
+    let pipeline = Pipeline::parse(Doc::check(stages.bytes()).unwrap(), &options()).unwrap();
+    collection.aggregate(&pipeline, SYNC).unwrap().iter().map(plain).collect()
 }
 
 fn people(db: &Db) -> Collection {
@@ -121,4 +131,175 @@ fn unique_index_with_a_collation_rejects_text_that_is_equal_under_it() {
     c.update_one(&upsert, SYNC).unwrap();
     assert_eq!(db.find(&c, &find(doc! { "name": "aNn" })), [doc! { "_id": 3, "name": "aNn" }]);
     db.verify();
+}
+
+#[test]
+fn pipeline_under_a_collation_compares_text_alike_in_every_stage() {
+    let db = Db::new();
+    let c = seeded(
+        &db,
+        "c",
+        [("ann", 1), ("Bob", 2), ("ANN", 3), ("bob", 4), ("Cid", 5)]
+            .map(|(name, n)| doc! { "_id": n, "name": name, "tags": [name, "x"] }),
+    );
+    seeded(&db, "other", [doc! { "_id": "ANN", "boss": "BOB" }, doc! { "_id": "boB", "boss": "none" }]);
+    let groups = vec![
+        doc! { "$group": { "_id": "$name", "n": { "$sum": 1 }, "least": { "$min": "$name" }, "all": { "$addToSet": "$name" } } },
+        doc! { "$sort": { "_id": -1 } },
+    ];
+    assert_eq!(
+        run(&c, groups),
+        [
+            doc! { "_id": "Cid", "n": 1, "least": "Cid", "all": ["Cid"] },
+            doc! { "_id": "Bob", "n": 2, "least": "Bob", "all": ["Bob"] },
+            doc! { "_id": "ann", "n": 2, "least": "ann", "all": ["ann"] },
+        ]
+    );
+    let one = |stage: Document| run(&c, vec![doc! { "$match": { "_id": 2 } }, stage]).remove(0);
+    for (expression, expected) in [
+        (doc! { "$eq": ["$name", "BOB"] }, Bson::Boolean(true)),
+        (doc! { "$cmp": ["$name", "a"] }, Bson::Int32(1)),
+        (doc! { "$in": ["bOb", "$tags"] }, Bson::Boolean(true)),
+        (doc! { "$indexOfArray": ["$tags", "X"] }, Bson::Int32(1)),
+        (doc! { "$setUnion": ["$tags", ["BOB", "y"]] }, bson!(["BOB", "x", "y"])),
+        (doc! { "$setIsSubset": [["bob"], "$tags"] }, Bson::Boolean(true)),
+        (doc! { "$max": ["a", "B", "b"] }, bson!("B")),
+        (doc! { "$minN": { "input": ["b", "A", "C"], "n": 2 } }, bson!(["A", "b"])),
+        (doc! { "$sortArray": { "input": ["b", "A", "C"], "sortBy": -1 } }, bson!(["C", "b", "A"])),
+        (
+            doc! { "$sortArray": { "input": [{ "a": "b" }, { "a": "A" }], "sortBy": { "a": 1 } } },
+            bson!([{ "a": "A" }, { "a": "b" }]),
+        ),
+        (
+            doc! { "$switch": { "branches": [{ "case": { "$lt": ["$name", "C"] }, "then": 1 }], "default": 2 } },
+            Bson::Int32(1),
+        ),
+    ] {
+        let found = one(doc! { "$replaceWith": { "r": expression.clone() } });
+        assert_eq!(found.get("r"), Some(&expected), "{expression}");
+    }
+    let join =
+        doc! { "$lookup": { "from": "other", "localField": "name", "foreignField": "_id", "as": "r" } };
+    assert_eq!(one(join).get_array("r").unwrap().len(), 1);
+    let walk = doc! { "$graphLookup": {
+        "from": "other", "startWith": "ann", "connectFromField": "boss", "connectToField": "_id", "as": "r",
+        "restrictSearchWithMatch": { "boss": { "$ne": "NOBODY" } },
+    } };
+    assert_eq!(one(walk).get_array("r").unwrap().len(), 2);
+    let buckets = run(
+        &c,
+        vec![doc! { "$bucket": { "groupBy": "$name", "boundaries": ["A", "b", "C"], "default": "z" } }],
+    );
+    let counted = |found: &[Document]| -> Vec<i32> {
+        found.iter().map(|found| found.get_i32("count").unwrap()).collect()
+    };
+    assert_eq!(counted(&buckets), [2, 2, 1]);
+    let buckets = run(&c, vec![doc! { "$bucketAuto": { "groupBy": "$name", "buckets": 5 } }]);
+    assert_eq!(counted(&buckets), [2, 2, 1]);
+    let windows = run(
+        &c,
+        vec![
+            doc! { "$setWindowFields": { "partitionBy": "$name", "sortBy": { "_id": 1 }, "output": { "r": { "$documentNumber": {} } } } },
+            doc! { "$sort": { "_id": 1 } },
+        ],
+    );
+    let ranks: Vec<i32> = windows.iter().map(|found| found.get_i32("r").unwrap()).collect();
+    assert_eq!(ranks, [1, 1, 2, 2, 1]);
+    let dense = doc! { "$densify": { "field": "_id", "partitionByFields": ["name"], "range": { "step": 1, "bounds": "partition" } } };
+    // From 1 to 3 and from 2 to 4, and 5.
+    assert_eq!(run(&c, vec![dense]).len(), 7);
+    let union = doc! { "$unionWith": { "coll": "other", "pipeline": [{ "$match": { "_id": "ann" } }] } };
+    assert_eq!(run(&c, vec![union]).len(), 6);
+    let facet = doc! { "$facet": { "r": [{ "$match": { "name": "CID" } }] } };
+    assert_eq!(run(&c, vec![facet])[0].get_array("r").unwrap().len(), 1);
+}
+
+#[test]
+fn merge_under_a_collation_is_rejected_and_no_index_with_one_identifies_documents() {
+    let db = Db::new();
+    let c = people(&db);
+    let merge = d(doc! { "s": [{ "$merge": { "into": "t", "on": "name" } }] });
+    let stages = merge.doc().get("s").unwrap().as_array().unwrap();
+    let stages = Doc::check(stages.bytes()).unwrap();
+    assert_eq!(Pipeline::parse(stages, &options()).unwrap_err().code, Code::CommandNotSupported);
+    let pipeline = Pipeline::parse(stages, &Options::default()).unwrap();
+    let target = db.coll("t");
+    target.create_index(&IndexDef::on(["name"]).unique().collated(caseless())).unwrap();
+    assert_eq!(c.aggregate(&pipeline, SYNC).unwrap_err().code(), 51183);
+}
+
+#[test]
+fn collation_of_a_command_applies_to_what_it_reads_from_a_view() {
+    let db = Db::new();
+    let c = people(&db);
+    let stages = d(doc! { "s": [{ "$match": { "name": { "$ne": "ANN" } } }] });
+    let stages = stages.doc().get("s").and_then(Value::as_array).unwrap().to_buf();
+    let view = View { on: c.name().to_owned(), stages };
+    db.documents.transact(SYNC, |tx| tx.create_view(&db.coll("view"), &view)).unwrap();
+    let found = run(&db.coll("view"), vec![doc! { "$match": { "name": "aNN" } }]);
+    assert_eq!(ids(&found), [1, 9]);
+}
+
+#[test]
+fn distinct_under_a_collation_counts_equal_text_once() {
+    let db = Db::new();
+    let c = people(&db);
+    let snapshot = db.documents.engine().snapshot();
+    let found =
+        db.documents.at(&snapshot).distinct(&c, "name", &filter(doc! { "_id": { "$lt": 8 } })).unwrap();
+    let found: Vec<&str> = found.iter().filter_map(|value| value.value().as_str()).collect();
+    assert_eq!(found, ["ann", "Bob", "bobby", "Emile", "émile", "Zoe", "zoë"]);
+}
+
+#[test]
+fn update_operators_compare_by_the_collation() {
+    for (change, expected) in [
+        (doc! { "$min": { "s": "a" } }, doc! { "s": "a" }),
+        (doc! { "$min": { "s": "C" } }, doc! { "s": "B" }),
+        (doc! { "$max": { "s": "a" } }, doc! { "s": "B" }),
+        (doc! { "$addToSet": { "l": { "$each": ["X", "z"] } } }, doc! { "l": ["x", "Y", "z"] }),
+        (doc! { "$pull": { "l": "X" } }, doc! { "l": ["Y"] }),
+        (doc! { "$pull": { "l": { "$in": ["X", "y"] } } }, doc! { "l": [] }),
+        (doc! { "$pullAll": { "l": ["X", "y"] } }, doc! { "l": [] }),
+        (doc! { "$push": { "l": { "$each": ["a"], "$sort": -1 } } }, doc! { "l": ["Y", "x", "a"] }),
+        (
+            doc! { "$push": { "o": { "$each": [{ "k": "B" }], "$sort": { "k": 1 } } } },
+            doc! { "o": [{ "k": "a" }, { "k": "B" }, { "k": "c" }] },
+        ),
+    ] {
+        let db = Db::new();
+        let document = doc! { "_id": 1, "s": "B", "l": ["x", "Y"], "o": [{ "k": "c" }, { "k": "a" }] };
+        let c = seeded(&db, "c", [document]);
+        let update = Update::parse(Value::Document(d(change.clone()).doc()), None, &options()).unwrap();
+        c.update_one(&UpdateSpec::new(f(doc! {}), update), SYNC).unwrap();
+        let found = db.all(&c).remove(0);
+        for (field, value) in &expected {
+            assert_eq!(found.get(field), Some(value), "{change}");
+        }
+    }
+}
+
+#[test]
+fn text_under_a_collation_counts_in_the_memory_of_the_command() {
+    let db = Db::new();
+    // One character of three bytes that has eighteen collation elements.
+    let long = "\u{fdfa}".repeat(1 << 20);
+    let c = seeded(&db, "c", [doc! { "_id": 1, "s": long }]);
+    let budget = || Budget::new(32 << 20, None, || Ok(()));
+    let failed = |find: &Find| {
+        let snapshot = db.documents.engine().snapshot();
+        let found = budget().run(|| db.documents.at(&snapshot).find(&c, find));
+        found.unwrap_err().code()
+    };
+    let memory = Code::ExceededMemoryLimit.number();
+    assert_eq!(failed(&Find::matching(filter(doc! { "s": "x" }))), memory);
+    assert_eq!(failed(&Find::all().sort(sort(doc! { "s": 1 }).collated(Some(&caseless())))), memory);
+    let compare = doc! { "$expr": { "$lt": ["$s", "x"] } };
+    assert_eq!(failed(&Find::matching(filter(compare))), memory);
+    // Ended commands compare no text.
+    let ended = Budget::new(1 << 30, None, || Err(LangError::new(Code::Interrupted, "ended")));
+    let snapshot = db.documents.engine().snapshot();
+    let find = Find::matching(filter(doc! { "s": "x" }));
+    let found = ended.run(|| db.documents.at(&snapshot).find(&c, &find));
+    assert_eq!(found.unwrap_err().code(), Code::Interrupted.number());
 }
