@@ -12,8 +12,7 @@
 //! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`,
 //! `value`. Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
 //!
-//! Refused rather than ignored: collations in expressions and pipelines, JavaScript, geometry, and every unknown
-//! operator or option.
+//! Refused rather than ignored: JavaScript, geometry, and every unknown operator or option.
 
 pub(crate) mod budget;
 pub(crate) mod display;

@@ -291,7 +291,7 @@ fn text_under_a_collation_counts_in_the_memory_of_the_command() {
         let found = budget().run(|| db.documents.at(&snapshot).find(&c, find));
         found.unwrap_err().code()
     };
-    let memory = Code::ExceededMemoryLimit.number();
+    let memory = Code::QueryExceededMemoryLimitNoDiskUseAllowed.number();
     assert_eq!(failed(&Find::matching(filter(doc! { "s": "x" }))), memory);
     assert_eq!(failed(&Find::all().sort(sort(doc! { "s": 1 }).collated(Some(&caseless())))), memory);
     let compare = doc! { "$expr": { "$lt": ["$s", "x"] } };

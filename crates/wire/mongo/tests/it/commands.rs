@@ -340,6 +340,31 @@ async fn collation_of_commands_and_indexes_ignores_case() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn collation_of_aggregate_and_distinct_applies_to_collections_and_views() {
+    let mut client = with(1).await;
+    let caseless = doc! { "locale": "en", "strength": 2 };
+    let people = ["ann", "Bob", "ANN"].map(|name| doc! { "name": name });
+    client.ok(doc! { "insert": "people", "documents": people.to_vec() }).await;
+    client.ok(doc! { "create": "view", "viewOn": "people", "pipeline": [] }).await;
+    for name in ["people", "view"] {
+        let stages = [
+            doc! { "$match": { "$expr": { "$ne": ["$name", "BOB"] } } },
+            doc! { "$group": { "_id": "$name", "n": { "$sum": 1 } } },
+        ];
+        let command = doc! { "aggregate": name, "pipeline": stages.to_vec(), "cursor": {}, "collation": caseless.clone() };
+        let found = batch(&client.ok(command).await, "firstBatch");
+        assert_eq!(found, [doc! { "_id": "ann", "n": 2 }]);
+        let command = doc! { "distinct": name, "key": "name", "collation": caseless.clone() };
+        let values = client.ok(command).await;
+        assert_eq!(values.get_array("values").unwrap().len(), 2);
+        let command = doc! { "find": name, "filter": { "name": "aNN" }, "sort": { "name": 1 }, "collation": caseless.clone() };
+        assert_eq!(batch(&client.ok(command).await, "firstBatch").len(), 2);
+        let command = doc! { "count": name, "query": { "name": "aNN" }, "collation": caseless.clone() };
+        assert_eq!(client.ok(command).await.get_i32("n").unwrap(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
     let mut client = with(1).await;
     for (command, code) in [
@@ -354,8 +379,8 @@ async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
         (doc! { "find": "c", "collation": { "locale": "klingon" } }, 2),
         (doc! { "find": "c", "collation": { "locale": "fr", "colour": 1 } }, 40415),
         (doc! { "find": "c", "collation": { "locale": "fr", "backwards": true } }, 115),
-        (doc! { "find": "c", "filter": { "$expr": true }, "collation": { "locale": "fr" } }, 115),
-        (doc! { "distinct": "c", "key": "a", "collation": { "locale": "fr" } }, 115),
+        (doc! { "find": "c", "collation": { "locale": "fr", "version": "57.1" } }, 161),
+        (doc! { "aggregate": "c", "pipeline": [{ "$merge": "x" }], "cursor": {}, "collation": { "locale": "fr" } }, 115),
         (doc! { "create": "x", "collation": { "locale": "fr" } }, 115),
         (doc! { "find": "c", "readConcern": { "level": "psychic" } }, 2),
         (doc! { "find": "c", "lsid": { "id": 3 } }, 14),
