@@ -9,7 +9,7 @@
 //! their keys do. Text takes more memory while it is compared than its bytes; see [`Collation::charge`].
 //!
 //! Sort keys change with the version of the collation data, so an index stores that version, and a stored
-//! collation of another version is rejected.
+//! collation of another version is rejected. A change of `VERSION` needs code that rebuilds these indexes.
 //!
 //! Rejected: variants for which ICU4X has no data (`search`, `big5han`, `gb2312han`), and a `backwards` other than
 //! the locale's, which ICU4X sets for the French of Canada only. Text is always normalized, whatever
