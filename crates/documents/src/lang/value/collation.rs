@@ -367,9 +367,8 @@ mod tests {
         assert!(order::compare(Value::String("Z"), Value::String("a")).is_lt());
         assert!(is_before(&collation("en", 3), "a", "Z"));
         // In a phone book ö is oe.
-        assert!(is_before(&collation("de", 3), "öl", "of"));
-        assert!(is_before(&collation("de@collation=phonebook", 3), "oe", "of"));
-        assert!(is_before(&collation("de@collation=phonebook", 3), "ödl", "of"));
+        assert!(is_before(&collation("de", 3), "of", "öl"));
+        assert!(is_before(&collation("de@collation=phonebook", 3), "öl", "of"));
     }
 
     #[test]
@@ -449,10 +448,13 @@ mod tests {
     fn sort_key_has_the_bytes_of_its_version() {
         // A change of these bytes needs another version, and code that rebuilds indexes of this one.
         assert_eq!(VERSION, "icu4x-2.4");
-        let key = |locale, strength, text| collation(locale, strength).sort_key(text).unwrap();
-        assert_eq!(key("en", 3, "Résumé 7"), b"".to_vec());
-        assert_eq!(key("en", 1, "Résumé 7"), b"".to_vec());
-        assert_eq!(key("sv", 2, "Öl"), b"".to_vec());
-        assert_eq!(key("zh", 3, "中文"), b"".to_vec());
+        let key = |locale, strength, text| {
+            let key = collation(locale, strength).sort_key(text).unwrap();
+            key.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        assert_eq!(
+            [key("en", 3, "Résumé 7"), key("en", 1, "Résumé 7"), key("sv", 2, "Öl"), key("zh", 3, "中文"),],
+            ["", "", "", ""]
+        );
     }
 }

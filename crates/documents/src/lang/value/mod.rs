@@ -17,7 +17,7 @@
 //! Source: <https://bsonspec.org/spec.html>. The crate `bson` has the same idea in `RawDocument`, whose every
 //! step can fail.
 
-pub mod collation;
+pub(crate) mod collation;
 pub(crate) mod decimal;
 pub mod key;
 pub(crate) mod number;

@@ -66,7 +66,11 @@ const fn fixed(name: &'static str, count: usize, call: fn(&[Val<'_>]) -> Answer)
 }
 
 const fn between(name: &'static str, least: usize, most: usize, call: fn(&[Val<'_>]) -> Answer) -> Function {
-    Function { name, arguments: Arguments::Between(least, most), call: Call::Plain(call) }
+    plain(name, Arguments::Between(least, most), call)
+}
+
+const fn plain(name: &'static str, arguments: Arguments, call: fn(&[Val<'_>]) -> Answer) -> Function {
+    Function { name, arguments, call: Call::Plain(call) }
 }
 
 const fn ordered(
@@ -83,7 +87,7 @@ const fn named(
     required: usize,
     call: fn(&[Val<'_>]) -> Answer,
 ) -> Function {
-    Function { name, arguments: Arguments::Named(names, required), call: Call::Plain(call) }
+    plain(name, Arguments::Named(names, required), call)
 }
 
 /// The operand at a position; a parser has checked their number.
