@@ -35,6 +35,8 @@ class Page(unittest.TestCase):
             name: found["reason"] for name, found in self.results["programs"].items() if found["outcome"] == "stops"
         }
         self.assertEqual(stopped, Known(HERE / "known.txt").reasons)
+        for name, reason in stopped.items():
+            self.assertRegex(reason, "^`[^`]+`", f"the reason of {name} has no message")
 
     def test_results_are_of_the_versions_that_the_tests_pin(self):
         for name, found in self.results["programs"].items():
