@@ -99,7 +99,7 @@ proptest! {
         filters in proptest::collection::vec(filter(), 12),
     ) {
         let db = Db::new();
-        let upper = |(at, text): (usize, &String)| if at % 2 == 0 { text.replace('x', "X") } else { text.clone() };
+        let upper = |(at, text): (usize, &String)| if at % 2 == 0 { text.replace("\"x", "\"X") } else { text.clone() };
         let docs: Vec<String> = docs.iter().enumerate().map(upper).collect();
         let c = seeded(&db, "c", numbered(&docs));
         let collations = [collation("en", 2), collation("sv", 3)];
