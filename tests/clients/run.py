@@ -4,9 +4,12 @@
     run.py [GROUP ...] [--binary PATH] [--all]      default: all groups; $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
     run.py --fetch                                  only downloads and compiles what the suites need
 
-Groups: events, mongo, postgres, prometheus, ropewalk. They can run at the same time, after --fetch.
+Groups: events, mongo, postgres, prometheus, ropewalk, programs. They can run at the same time, after --fetch.
 
 With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and SQLAlchemy's own suite.
+
+The group `programs` runs only when it is named, or with --all: whole programs, hundreds of megabytes each. It writes what it measured
+into programs/results.json and docs/compatibility.md.
 
 Prints one line `test result: ok. N passed; M failed; …` for each suite and ends with 0 if nothing failed.
 """
@@ -36,6 +39,8 @@ PLACE = TARGET / "clients"
 PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
 #: How long random queries are asked, seconds, and the name of their seeds: each run asks the same ones.
 RANDOM_SECONDS, RANDOM_SEED = 300, "gate"
+#: Longest time of the tests of a whole program with its installation, seconds.
+PROGRAM_PATIENCE = 2400
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 #: Packages of npm: name of the suite, sources, place.
@@ -50,9 +55,8 @@ RUST = (
 )
 
 
-def environment():
-    """The interpreter of a virtual environment that holds what requirements.txt pins."""
-    requirements = HERE / "requirements.txt"
+def environment(requirements=HERE / "requirements.txt"):
+    """The interpreter of a virtual environment that holds what requirements.txt, or another such file, pins."""
     seen = f"{sys.version}\n{requirements.read_text()}".encode()
     home = PLACE / f"venv-{hashlib.sha256(seen).hexdigest()[:12]}"
     python = home / "bin" / "python"
@@ -135,7 +139,7 @@ def stand_in(tree, binary):
     script.chmod(0o755)
 
 
-def suite(name, python, arguments, cwd, env, chance=None):
+def suite(name, python, arguments, cwd, env, chance=None, patience=PATIENCE):
     """Runs one suite and prints its result in the form of cargo; answers whether it passed. A failure with the words `chance`
     is no server's fault: it is shown, and the suite runs once more."""
     print(f"\n==> {name}", flush=True)
@@ -146,7 +150,7 @@ def suite(name, python, arguments, cwd, env, chance=None):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience,
     )
     print(run.stdout, flush=True)
     if chance and run.returncode != 0 and chance in run.stdout:
@@ -550,6 +554,7 @@ def ours(python, binary, everything):
     yield suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own(binary))
     yield python_client(python, binary)
     yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
+    yield suite("results of whole programs", python, ["check_results"], HERE / "programs", {})
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
     yield suite("checker of histories", python, ["test_checker"], HERE / "cluster", own(binary))
     yield suite("cluster of three nodes", python, ["test_cluster", "test_operations", "test_s3"], HERE / "cluster", own(binary))
@@ -559,7 +564,25 @@ def ours(python, binary, everything):
     yield cluster_demo(python, binary)
 
 
-GROUPS = {"events": events, "mongo": mongo, "postgres": postgres, "prometheus": monitoring, "ropewalk": ours}
+def programs(python, binary, everything):
+    """Whole programs, unchanged, with their migrations, their API and their pages."""
+    place = HERE / "programs"
+    tests = sorted(test.stem for test in place.glob("test_*.py"))
+    try:
+        python = environment(place / "requirements.txt")
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"test result: ok. 0 passed; 0 failed; {len(tests)} ignored; programs SKIPPED: {error}", flush=True)
+        return
+    env = own(binary) | {"ROPEWALK_PROGRAMS": str(PLACE / "programs")}
+    for test in tests:
+        yield suite(f"program {test.removeprefix('test_')}", python, [test], place, env, patience=PROGRAM_PATIENCE)
+
+
+GROUPS = {
+    "events": events, "mongo": mongo, "postgres": postgres, "prometheus": monitoring, "ropewalk": ours, "programs": programs,
+}
+#: Groups that run only when they are named, or with --all.
+NAMED = {"programs"}
 
 
 def fetch(python):
@@ -604,7 +627,7 @@ def main():
         fetch(python)
         return
     results, begun = [], time.monotonic()
-    for group in args.groups or GROUPS:
+    for group in args.groups or [group for group in GROUPS if args.all or group not in NAMED]:
         for good in GROUPS[group](python, binary, args.all):
             results.append(good)
             print(f"--- {time.monotonic() - begun:.0f} s", flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import bson
 import pymongo
 from pymongo import ReturnDocument, UpdateOne, InsertOne, DeleteOne
+from pymongo.collation import Collation
 from pymongo.errors import (
     BulkWriteError, CollectionInvalid, CursorNotFound, DuplicateKeyError, OperationFailure, WriteError,
 )
@@ -141,6 +142,41 @@ class Basics(Case):
         self.assertIn(self.db.name, self.client.list_database_names())
         self.client.drop_database(self.db.name)
         self.assertNotIn(self.db.name, self.client.list_database_names())
+
+    def test_text_is_compared_under_a_collation(self):
+        caseless = Collation("en_US", strength=2)
+        people = self.db.people
+        people.create_index("name", unique=True, collation=caseless, name="caseless")
+        self.assertEqual(people.index_information()["caseless"]["collation"]["strength"], 2)
+        people.insert_many([{"name": name, "n": n} for n, name in enumerate(["Zoe", "ann", "Bob", "émile", "file 10", "file 9"])])
+        with self.assertRaises(DuplicateKeyError):
+            people.insert_one({"name": "ANN"})
+        self.assertEqual(people.find_one({"name": "BOB"}), None)
+        self.assertEqual(people.find_one({"name": "BOB"}, collation=caseless)["n"], 2)
+        explained = people.find({"name": "BOB"}).collation(caseless).explain()
+        self.assertIn("caseless", str(explained["queryPlanner"]["winningPlan"]))
+        numeric = Collation("fr", numericOrdering=True)
+        names = [found["name"] for found in people.find().sort("name").collation(numeric)]
+        self.assertEqual(names, ["ann", "Bob", "émile", "file 9", "file 10", "Zoe"])
+        self.assertEqual(people.count_documents({"name": {"$in": ["ANN", "BOB"]}}, collation=caseless), 2)
+        stages = [{"$match": {"name": {"$gte": "F"}}}, {"$sort": {"name": -1}}, {"$limit": 1}]
+        self.assertEqual([found["name"] for found in people.aggregate(stages, collation=caseless)], ["Zoe"])
+        group = [{"$group": {"_id": {"$eq": ["$name", "ANN"]}, "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
+        self.assertEqual([found["n"] for found in people.aggregate(group, collation=caseless)], [5, 1])
+        people.insert_one({"tag": "A"})
+        people.update_one({"name": "ZOE"}, {"$set": {"tag": "a"}}, collation=caseless)
+        self.assertEqual(people.distinct("tag", collation=caseless), ["a"])
+        changed = people.find_one_and_update({"name": "ZOE"}, {"$inc": {"n": 10}}, collation=caseless, return_document=ReturnDocument.AFTER)
+        self.assertEqual(changed["n"], 10)
+        done = people.bulk_write([DeleteOne({"name": "ÉMILE"}, collation=caseless), DeleteOne({"name": "ANN"})])
+        self.assertEqual(done.deleted_count, 1)
+        for collation, code in [({"locale": "klingon"}, 2), ({"locale": "en", "strength": 9}, 2), ({"locale": "en", "version": "57.1"}, 161)]:
+            with self.assertRaises(OperationFailure) as failure:
+                list(people.find(collation=collation))
+            self.assertEqual(failure.exception.code, code)
+        with self.assertRaises(OperationFailure) as failure:
+            self.db.create_collection("caseless", collation=caseless)
+        self.assertEqual(failure.exception.code, 115)
 
     def test_a_cursor_outlives_what_is_written_meanwhile_and_can_be_closed(self):
         self.c.insert_many([{"_id": n} for n in range(1000)])

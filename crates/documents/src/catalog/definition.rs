@@ -5,7 +5,8 @@
 //! { id, version, database, name, uuid,
 //!   options: { validator, moderate, protected, rules }, capped: { order, bytes, documents },
 //!   references: [ { field, collection, onDelete } ], referencedBy: [ id ],
-//!   indexes: [ { object, name, key: { path: 1 | -1 }, unique, sparse, hidden, ready, partial, expireAfterSeconds, multikey: [ ] } ] }
+//!   indexes: [ { object, name, key: { path: 1 | -1 }, unique, sparse, hidden, ready, partial, expireAfterSeconds,
+//!               collation, multikey: [ ] } ] }
 //! ```
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use crate::catalog::capped::CappedLimits;
 use crate::error::{DocumentsError, Result};
 use crate::lang::key::IndexField;
-use crate::lang::{Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
+use crate::lang::{Collation, Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
 use crate::rules::{Access, Caller, Rules};
 
 /// Most indexes of one collection, as in MongoDB.
@@ -115,6 +116,8 @@ pub struct IndexDef {
     pub partial: Option<DocBuf>,
     /// Documents are removed that many seconds after the date in the field.
     pub expire_after_seconds: Option<i64>,
+    /// The order of text in it, if not that of its bytes.
+    pub collation: Option<Collation>,
 }
 
 impl IndexDef {
@@ -162,6 +165,13 @@ impl IndexDef {
         self
     }
 
+    /// Orders text by a collation.
+    #[must_use]
+    pub fn collated(mut self, collation: Collation) -> Self {
+        self.collation = Some(collation);
+        self
+    }
+
     /// Gives it a name.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
@@ -184,8 +194,11 @@ impl IndexDef {
         let mut seen = BTreeSet::new();
         if self.fields.iter().any(|field| wildcard_root(&field.path).is_some()) {
             let plain = self.fields.len() == 1 && !self.fields.iter().any(|field| field.descending);
-            if !plain || self.unique || self.sparse || self.expire_after_seconds.is_some() {
-                return refuse("a wildcard index has one field, ascending, and is not unique, sparse or TTL");
+            let special = self.unique || self.sparse || self.expire_after_seconds.is_some();
+            if !plain || special || self.collation.is_some() {
+                return refuse(
+                    "a wildcard index has one field, ascending, and is not unique, sparse or TTL, without a collation",
+                );
             }
         }
         for field in &self.fields {
@@ -222,7 +235,10 @@ impl IndexDef {
             return refuse(&format!("{name:?} is not a valid name"));
         }
         if let Some(partial) = &self.partial {
-            Filter::parse(partial.doc(), &Options::default())?;
+            Filter::parse(
+                partial.doc(),
+                &Options { collation: self.collation.clone(), ..Options::default() },
+            )?;
         }
         Ok(())
     }
@@ -266,6 +282,10 @@ impl Index {
         &self.def.fields
     }
 
+    pub(crate) fn collation(&self) -> Option<&Collation> {
+        self.def.collation.as_ref()
+    }
+
     pub(crate) fn pattern(&self) -> DocBuf {
         pattern(&self.def.fields)
     }
@@ -296,6 +316,9 @@ impl Index {
         if let Some(seconds) = self.def.expire_after_seconds {
             out.put("expireAfterSeconds", Value::Int64(seconds));
         }
+        if let Some(collation) = &self.def.collation {
+            out.put("collation", Value::Document(collation.spec()));
+        }
         out.open_array("multikey");
         for (place, multikey) in self.multikey.iter().enumerate() {
             out.put(&place.to_string(), Value::Bool(*multikey));
@@ -317,7 +340,8 @@ impl IndexParts {
     pub(crate) fn build(self) -> Result<Arc<Index>> {
         let partial = match &self.def.partial {
             Some(filter) => {
-                let options = Options { patterns: Patterns::stored(), ..Options::default() };
+                let (patterns, collation) = (Patterns::stored(), self.def.collation.clone());
+                let options = Options { patterns, collation, ..Options::default() };
                 Some(Filter::parse(filter.doc(), &options)?)
             }
             None => None,
@@ -662,6 +686,7 @@ fn decode_index(stored: Doc<'_>) -> Result<IndexParts, &'static str> {
             Some(_) => Some(number(stored, "expireAfterSeconds")?),
             None => None,
         },
+        collation: Collation::parse(stored.get("collation")).map_err(|_| "collation")?,
     };
     let multikey =
         list(stored, "multikey")?.values().map(|value| matches!(value, Value::Bool(true))).collect();

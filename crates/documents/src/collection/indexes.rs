@@ -221,14 +221,16 @@ fn same_index(definition: &Definition, name: &str, def: &IndexDef) -> Result<Opt
         (there.unique, there.sparse, there.expire_after_seconds)
             == (def.unique, def.sparse, def.expire_after_seconds)
             && bytes(there) == bytes(def)
+            && there.collation == def.collation
     };
     for index in &definition.indexes {
         let (same_name, same_fields) = (index.name == name, fields(&index.def) == fields(def));
         if same_name && same_fields && same(&index.def) {
             return Ok(Some(index.clone()));
         }
-        // The same fields may be indexed again under another filter.
-        if same_name || same_fields && bytes(&index.def) == bytes(def) {
+        // The same fields may be indexed again under another filter or collation.
+        let same_order = bytes(&index.def) == bytes(def) && index.def.collation == def.collation;
+        if same_name || same_fields && same_order {
             let (collection, index) = (definition.name.clone(), index.name.clone());
             return Err(DocumentsError::IndexExists { collection, index, same_name });
         }

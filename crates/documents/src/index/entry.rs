@@ -100,7 +100,8 @@ pub(crate) fn entries(
         entries.sort_unstable();
         return Ok(Entries { entries, multikey: vec![true] });
     }
-    let found = lang::key::entries(doc, index.fields()).map_err(|error| match index.fields() {
+    let found = lang::key::collated_entries(doc, index.fields(), index.collation());
+    let found = found.map_err(|error| match index.fields() {
         [first, second, ..] if error.code.number() == 171 => DocumentsError::ParallelArrays {
             collection: collection.name.clone(),
             index: index.name.clone(),
@@ -112,7 +113,8 @@ pub(crate) fn entries(
     if index.def.sparse && found.missing_all {
         return Ok(Entries::default());
     }
-    let types = types(index, doc, found.multikey.contains(&true));
+    // A sort key does not tell the text.
+    let types = types(index, doc, index.collation().is_some() || found.multikey.contains(&true));
     let mut entries = Vec::with_capacity(found.keys.len());
     for fields in &found.keys {
         too_long("index key", fields.len())?;
@@ -122,12 +124,12 @@ pub(crate) fn entries(
 }
 
 /// The type bytes of the fields and of the `_id`.
-fn types(index: &Index, doc: Doc<'_>, through_arrays: bool) -> Vec<u8> {
+fn types(index: &Index, doc: Doc<'_>, lost: bool) -> Vec<u8> {
     let of = |field: &IndexField| match lang::path::get(doc, &field.path) {
         // A missing parent and one that is not a document both give no value, but a projection displays them
         // differently.
         None if field.path.contains('.') => restore::LOST,
-        _ if through_arrays => restore::LOST,
+        _ if lost => restore::LOST,
         value => restore::type_of(value),
     };
     index.fields().iter().map(of).chain([restore::type_of(Some(id_of(doc)))]).collect()

@@ -96,6 +96,7 @@ codes! {
     ImmutableField = 66, "a change of `_id`";
     InvalidOptions = 72, "an option that is not allowed here";
     CommandNotSupported = 115, "a known feature that is not supported";
+    IncompatibleCollationVersion = 161, "a collation of another version";
     ViewDepthLimitExceeded = 165, "views that read too many others";
     CommandNotSupportedOnView = 166, "an operation that a view does not have";
     OptionNotSupportedOnView = 167, "a stage that a view cannot have";

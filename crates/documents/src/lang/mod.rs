@@ -12,7 +12,7 @@
 //! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`,
 //! `value`. Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
 //!
-//! Refused rather than ignored: collations, JavaScript, geometry, and every unknown operator or option.
+//! Refused rather than ignored: JavaScript, geometry, and every unknown operator or option.
 
 pub(crate) mod budget;
 pub(crate) mod display;
@@ -41,6 +41,7 @@ pub use random::Random;
 pub use regex::Patterns;
 pub use schema::Schema;
 pub use update::{Applied, Update, UpdateContext, prepare_insert};
+pub use value::collation::Collation;
 pub use value::decimal::Decimal;
 pub use value::sort::Sort;
 pub use value::writer::Writer;

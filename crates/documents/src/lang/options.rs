@@ -1,7 +1,8 @@
 use crate::lang::error::{LangResult, refuse};
 use crate::lang::random::Random;
 use crate::lang::regex::Patterns;
-use crate::lang::value::{DocBuf, Value};
+use crate::lang::value::DocBuf;
+use crate::lang::value::collation::Collation;
 
 /// Properties of the command that a parser needs.
 #[derive(Debug, Clone, Default)]
@@ -14,23 +15,19 @@ pub struct Options {
     pub random: Random,
     /// The regular expressions of the command.
     pub patterns: Patterns,
+    /// The order of text, if not that of its bytes.
+    pub collation: Option<Collation>,
 }
 
 impl Options {
-    /// Rejects a command's `collation` unless it is the simple one: text is compared by its bytes here.
+    /// Rejects a collation in `place`, which compares text by its bytes.
     ///
     /// # Errors
     /// `CommandNotSupported`
-    pub fn refuse_collation(collation: Option<Value<'_>>) -> LangResult<()> {
-        match collation {
+    pub fn refuse_collation(&self, place: &str) -> LangResult<()> {
+        match self.collation {
             None => Ok(()),
-            Some(Value::Document(doc)) if doc.is_empty() => Ok(()),
-            Some(Value::Document(doc)) if doc.get("locale").and_then(Value::as_str) == Some("simple") => {
-                Ok(())
-            }
-            Some(_) => {
-                refuse!(CommandNotSupported, "collations are not offered: text is compared by its bytes")
-            }
+            Some(_) => refuse!(CommandNotSupported, "collations are not offered in {place}"),
         }
     }
 }

@@ -161,6 +161,9 @@ impl Part {
         if let Some(backward) = sort.natural() {
             return self.natural.then_some(backward);
         }
+        if sort.collation() != self.index.as_ref().and_then(|index| index.collation()) {
+            return None;
+        }
         let fields = self.fields();
         let multikey = |place: usize| {
             self.index.as_ref().is_some_and(|index| index.multikey.get(place).copied().unwrap_or(false))
@@ -196,7 +199,7 @@ impl Part {
             };
         };
         // A document has several entries there; only the document shows which of them is the first.
-        if index.is_multikey() {
+        if index.is_multikey() || index.collation().is_some() {
             return Fetch::Documents;
         }
         let has = |path: &str| path == "_id" || index.fields().iter().any(|field| field.path == path);
@@ -291,6 +294,13 @@ fn ranges(object: u32, fields: &[IndexField], multikey: &[bool], filter: &Filter
 
 /// True when every document that matches `filter` has an entry in the index.
 fn covers_filter(index: &Index, filter: &Filter) -> bool {
+    let free;
+    let filter = if index.collation() == filter.collation() {
+        filter
+    } else {
+        free = filter.without_text();
+        &free
+    };
     if let Some(partial) = &index.partial
         && !filter.implies(partial)
     {
@@ -304,9 +314,15 @@ fn covers_filter(index: &Index, filter: &Filter) -> bool {
 }
 
 fn candidate(definition: &Definition, index: Option<&Arc<Index>>, filter: &Filter) -> Part {
-    let found = match index {
+    let of = |filter: &Filter| match index {
         None => ranges(definition.id, &id_field(), &[false], filter),
         Some(index) => ranges(index.object, index.fields(), &index.multikey, filter),
+    };
+    // Text has other keys under another collation.
+    let found = if filter.collation() == index.and_then(|index| index.collation()) {
+        of(filter)
+    } else {
+        Ranges { exact: false, ..of(&filter.without_text()) }
     };
     let Ranges { ranges, bound, points, exact } = found;
     let natural = index.is_none() && definition.order.is_none();
@@ -316,6 +332,9 @@ fn candidate(definition: &Definition, index: Option<&Arc<Index>>, filter: &Filte
 /// The scans of an index that serve the filter: one, or for a wildcard index one for each path.
 fn candidates_of(definition: &Definition, index: &Arc<Index>, filter: &Filter) -> Vec<Part> {
     let Some(root) = wildcard::root(index) else { return vec![candidate(definition, Some(index), filter)] };
+    if filter.collation().is_some() {
+        return Vec::new();
+    }
     let part = |path: &str| {
         let ranges =
             wildcard::ranges(index, root, filter, path).filter(|ranges| ranges.len() <= RANGES_MAX)?;

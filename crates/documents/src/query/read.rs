@@ -440,7 +440,8 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(count)
     }
 
-    /// The distinct values under `path`, elements of arrays one by one, in value order.
+    /// The distinct values under `path`, elements of arrays one by one, in value order: that of the filter's
+    /// collation, under which equal values count once.
     ///
     /// # Errors
     /// As [`DocumentsRead::find`]; more than 16 MiB of values.
@@ -457,7 +458,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         while let Some((_, stored)) = rows.next(self)? {
             lang::path::each_at(Doc::trusted(&stored), path, &mut |value| {
                 lang::budget::byte_steps(value.payload_bytes())?;
-                let key = lang::key::key_of(value);
+                let key = lang::key::collated_key_of(value, filter.collation())?;
                 let size = key.len();
                 if bytes <= DISTINCT_BYTES_MAX
                     && let std::collections::btree_map::Entry::Vacant(free) = values.entry(key)

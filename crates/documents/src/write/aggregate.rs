@@ -92,6 +92,7 @@ impl DocumentsTx<'_> {
             index.ready
                 && index.def.unique
                 && index.partial.is_none()
+                && index.collation().is_none()
                 && index.fields().len() == on.len()
                 && index.fields().iter().all(|field| on.contains(&field.path))
         });

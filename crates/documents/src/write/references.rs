@@ -145,6 +145,7 @@ impl DocumentsTx<'_> {
         let index = child.indexes.iter().find(|index| {
             index.ready
                 && index.partial.is_none()
+                && index.collation().is_none()
                 && index.fields().first().is_some_and(|field| field.path == reference.field)
         });
         let documents = self.spaces().documents;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use ropewalk::Database;
-use ropewalk::documents::lang::{DocBuf, Options, Owned, Patterns, Random};
+use ropewalk::documents::lang::{DocBuf, Options, Owned, Random};
 use ropewalk::documents::{
     Collection, DOCUMENT_DATABASE as DATABASE, DocumentsError, DocumentsRead, DocumentsTx, Updated,
 };
@@ -18,9 +18,8 @@ pub(crate) fn options(db: &Database) -> Options {
     let env = db.engine().env();
     Options {
         now_ms: env.clock.wall_micros().div_euclid(1000),
-        variables: None,
         random: Random::seeded(env.random.next_u64()),
-        patterns: Patterns::default(),
+        ..Options::default()
     }
 }
 

@@ -7,8 +7,8 @@ use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::functions::{Merged, quotient, standard_deviation, sum_of};
 use crate::lang::expression::percentile::{self, Percentiles};
 use crate::lang::expression::{Expression, Scope};
-use crate::lang::value::key::key_of;
-use crate::lang::value::order;
+use crate::lang::value::key::encode_collated;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
@@ -24,6 +24,7 @@ const TREE_ENTRY_BYTES: usize = 2 * size_of::<((Vec<u8>, u64), Owned)>() + 32;
 pub(crate) struct Accumulator {
     kind: Kind,
     input: Expression,
+    order: Order,
 }
 
 #[derive(Debug, Clone)]
@@ -84,7 +85,8 @@ impl Accumulator {
             Some(value) => Ok(Expression::parse(value, scope)?),
             None => refuse!(5787906, "Missing value for '{field}' in {name}"),
         };
-        let simple = |kind| Ok(Self { kind, input: input()? });
+        let order = scope.order();
+        let simple = |kind| Ok(Self { kind, input: input()?, order: order.clone() });
         match name {
             "$sum" => simple(Kind::Sum),
             "$avg" => simple(Kind::Average),
@@ -99,11 +101,12 @@ impl Accumulator {
             "$stdDevSamp" => simple(Kind::Deviation { sample: true }),
             "$percentile" | "$median" => {
                 let (percentiles, input) = Percentiles::parse(name, operand, scope)?;
-                Ok(Self { kind: Kind::Percentiles(percentiles), input: Expression::parse(input, scope)? })
+                let input = Expression::parse(input, scope)?;
+                Ok(Self { kind: Kind::Percentiles(percentiles), input, order })
             }
             "$count" => match operand {
                 Value::Document(doc) if doc.is_empty() => {
-                    Ok(Self { kind: Kind::Sum, input: Expression::constant(Value::Int32(1)) })
+                    Ok(Self { kind: Kind::Sum, input: Expression::constant(Value::Int32(1)), order })
                 }
                 _ => refuse!(TypeMismatch, "$count takes no arguments, i.e. $count:{{}}"),
             },
@@ -115,7 +118,7 @@ impl Accumulator {
                     "$lastN" => Kind::Some { count, last: true },
                     _ => Kind::Extremes { count, greatest: name == "$maxN" },
                 };
-                Ok(Self { kind, input: part(doc, "input")? })
+                Ok(Self { kind, input: part(doc, "input")?, order })
             }
             "$top" | "$bottom" | "$topN" | "$bottomN" => {
                 let single = !name.ends_with('N');
@@ -126,8 +129,9 @@ impl Accumulator {
                 };
                 let count = if single { 1 } else { count_of(name, doc, scope)? };
                 let bottom = name.starts_with("$bottom");
-                let kind = Kind::Sorted { count, sort: Sort::parse(sort)?, bottom, single };
-                Ok(Self { kind, input: part(doc, "output")? })
+                let sort = Sort::parse(sort)?.ordered(order.clone());
+                let kind = Kind::Sorted { count, sort, bottom, single };
+                Ok(Self { kind, input: part(doc, "output")?, order })
             }
             "$accumulator" => {
                 refuse!(CommandNotSupported, "$accumulator runs JavaScript, which is not offered")
@@ -162,10 +166,13 @@ impl Accumulator {
             }
             (Kind::Extreme { greatest }, State::One(own)) => {
                 let Some(value) = value.filter(|value| !value.is_nullish()) else { return Ok(0) };
-                let better = own.as_ref().is_none_or(|own| {
-                    let order = order::compare(value, own.value());
-                    if *greatest { order.is_gt() } else { order.is_lt() }
-                });
+                let better = match own {
+                    None => true,
+                    Some(own) => {
+                        let order = self.order.compare(value, own.value())?;
+                        if *greatest { order.is_gt() } else { order.is_lt() }
+                    }
+                };
                 if better { replace(own, value) } else { 0 }
             }
             (Kind::First, State::One(own @ None)) | (Kind::Last, State::One(own)) => {
@@ -200,7 +207,7 @@ impl Accumulator {
             }
             (Kind::Set, State::Set(values)) => {
                 let Some(value) = value else { return Ok(0) };
-                let key = key_of(value);
+                let key = self.order.key(value)?;
                 let bytes = key.capacity() + TREE_ENTRY_BYTES;
                 let mut grown = 0;
                 values.entry(key).or_insert_with(|| {
@@ -227,7 +234,7 @@ impl Accumulator {
             (Kind::Extremes { count, greatest }, State::Sorted(values, arrived)) => {
                 let Some(value) = value.filter(|value| !value.is_nullish()) else { return Ok(0) };
                 let mut key = Vec::new();
-                crate::lang::value::key::encode(value, *greatest, &mut key);
+                encode_collated(value, self.order.collation(), *greatest, &mut key)?;
                 keep(values, arrived, key, value, *count, false)
             }
             (Kind::Sorted { count, sort, bottom, .. }, State::Sorted(values, arrived)) => {

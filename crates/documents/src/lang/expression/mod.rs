@@ -21,10 +21,12 @@ use std::sync::Arc;
 
 use crate::lang::budget::{self, Held, byte_steps, steps};
 use crate::lang::error::{LangError, LangResult, refuse};
-use crate::lang::expression::functions::{Arguments, Function};
+use crate::lang::expression::functions::{Arguments, Call, Function};
 use crate::lang::expression::percentile::{Percentiles, counted};
 use crate::lang::options::Options;
 use crate::lang::random::Random;
+use crate::lang::value::collation::Collation;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path;
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
@@ -60,7 +62,7 @@ enum Node {
     Path(Start, String),
     Object(Vec<(String, Node)>),
     Array(Vec<Node>),
-    Call(&'static Function, Vec<Node>),
+    Call(&'static Function, Vec<Node>, Order),
     And(Vec<Node>),
     Or(Vec<Node>),
     /// Condition, then, else.
@@ -94,6 +96,7 @@ pub(crate) struct Scope<'o> {
     depth: usize,
     held: Option<&'o Held>,
     random: Option<&'o Random>,
+    collation: Option<&'o Collation>,
 }
 
 /// Variables bound by one operator, and the enclosing ones.
@@ -107,7 +110,8 @@ struct Names<'o> {
 impl<'o> Scope<'o> {
     pub(crate) fn of(options: &'o Options) -> Self {
         let constants = options.variables.as_ref().map(DocBuf::doc);
-        Self { now_ms: options.now_ms, constants, random: Some(&options.random), ..Self::default() }
+        let (random, collation) = (Some(&options.random), options.collation.as_ref());
+        Self { now_ms: options.now_ms, constants, random, collation, ..Self::default() }
     }
 
     /// The scope inside of an operator that binds variables.
@@ -125,6 +129,11 @@ impl<'o> Scope<'o> {
             refuse!(Overflow, "an expression binds more than {VARIABLES_MAX} variables at one place");
         }
         Ok(Scope { names: Some(names), ..*self })
+    }
+
+    /// The order of the command's values.
+    pub(crate) fn order(&self) -> Order {
+        Order::of(self.collation)
     }
 
     /// Number of bindings between the variable and its use.
@@ -265,7 +274,8 @@ impl Expression {
     pub(crate) fn sampling(rate: f64, options: &Options) -> Self {
         let less = functions::find("$lt").expect("$lt is a function");
         let share = Node::Random(options.random.clone());
-        let node = Node::Call(less, vec![share, Node::Constant(Value::Double(rate).into())]);
+        let operands = vec![share, Node::Constant(Value::Double(rate).into())];
+        let node = Node::Call(less, operands, Order::default());
         Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
     }
 
@@ -518,7 +528,7 @@ fn parse_call(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node,
             _ => {}
         }
     }
-    Ok(Node::Call(function, nodes))
+    Ok(Node::Call(function, nodes, scope.order()))
 }
 
 /// The operands of an array, or a single one.
@@ -633,7 +643,7 @@ impl Node {
             Self::Path(start, path) => evaluate_path(*start, path, env, run),
             Self::Object(fields) => evaluate_object(fields, env, run),
             Self::Array(nodes) => evaluate_array(nodes, env, run),
-            Self::Call(function, nodes) => evaluate_call(function, nodes, env, run),
+            Self::Call(function, nodes, order) => evaluate_call(function, nodes, order, env, run),
             Self::And(nodes) => evaluate_junction(nodes, false, env, run),
             Self::Or(nodes) => evaluate_junction(nodes, true, env, run),
             Self::Choice(parts) => {
@@ -694,7 +704,7 @@ fn evaluate_array(nodes: &[Node], env: Env<'_>, run: &Run) -> Answer {
 }
 
 #[inline(never)]
-fn evaluate_call(function: &Function, nodes: &[Node], env: Env<'_>, run: &Run) -> Answer {
+fn evaluate_call(function: &Function, nodes: &[Node], order: &Order, env: Env<'_>, run: &Run) -> Answer {
     let (mut kept, mut read) = (run.keeping(), 0);
     kept.set(nodes.len() * size_of::<Val<'_>>())?;
     let mut values = Vec::with_capacity(nodes.len());
@@ -705,7 +715,10 @@ fn evaluate_call(function: &Function, nodes: &[Node], env: Env<'_>, run: &Run) -
         values.push(value);
     }
     byte_steps(read)?;
-    let made = (function.call)(&values)?;
+    let made = match function.call {
+        Call::Plain(call) => call(&values)?,
+        Call::Ordered(call) => call(&values, order)?,
+    };
     run.burn(crate::lang::regex::compile_steps())?;
     if let Val::Own(owned) = &made {
         run.burn((owned.bytes() / STEP_BYTES) as u64)?;

@@ -98,12 +98,25 @@ fn of_test(test: &Test) -> Option<Bounds> {
     };
     let numbers = order::class(Value::Int32(0));
     match test {
-        Test::Compare(comparison, operand) => of_comparison(*comparison, operand.value()),
+        Test::Compare(comparison, operand) => {
+            of_comparison(*comparison, operand.value(), key::key_of(operand.value()))
+        }
+        // Patterns match the text itself, of which the keys of an index under a collation say nothing.
+        Test::Collated(test) if test.patterns.is_empty() => {
+            let mut intervals = Vec::new();
+            for (key, operand) in &test.operands {
+                if let Value::Array(_) = operand.value() {
+                    return None;
+                }
+                intervals.extend(of_comparison(test.comparison, operand.value(), key.clone())?.intervals);
+            }
+            Some(Bounds::new(intervals, false))
+        }
         Test::In(values, patterns) => {
             let mut intervals = Vec::new();
             let mut exact = patterns.is_empty();
             for value in values {
-                let bounds = of_comparison(Comparison::Equal, value.value())?;
+                let bounds = of_comparison(Comparison::Equal, value.value(), key::key_of(value.value()))?;
                 exact &= bounds.exact;
                 intervals.extend(bounds.intervals);
             }
@@ -126,11 +139,12 @@ fn of_test(test: &Test) -> Option<Bounds> {
             .filter_map(|(test, _)| of_test(test))
             .reduce(|a, b| Bounds { intervals: intersection(&a.intervals, &b.intervals), exact: false })
             .map(|bounds| Bounds { exact: false, ..bounds }),
-        Test::Exists | Test::Size(_) | Test::ElementMatches(_) | Test::All(_) => None,
+        Test::Exists | Test::Size(_) | Test::ElementMatches(_) | Test::All(_) | Test::Collated(_) => None,
     }
 }
 
-fn of_comparison(comparison: Comparison, operand: Value<'_>) -> Option<Bounds> {
+/// The bounds of a comparison with an operand, which has this key in the index.
+fn of_comparison(comparison: Comparison, operand: Value<'_>, start: Vec<u8>) -> Option<Bounds> {
     let class = order::class(operand);
     match operand {
         Value::Null | Value::Undefined => {
@@ -145,15 +159,14 @@ fn of_comparison(comparison: Comparison, operand: Value<'_>) -> Option<Bounds> {
         // Matches the array nested in another array, or the array itself by the entry of its first element.
         Value::Array(array) if comparison == Comparison::Equal => {
             let first = array.values().next().unwrap_or(Value::Undefined);
-            return Some(Bounds::new(vec![Interval::point(operand), Interval::point(first)], false));
+            return Some(Bounds::new(vec![Interval::point_of(start), Interval::point(first)], false));
         }
         Value::Array(_) | Value::MinKey | Value::MaxKey => return None,
         _ => {}
     }
     if comparison == Comparison::Equal {
-        return Some(Bounds::new(vec![Interval::point(operand)], true));
+        return Some(Bounds::new(vec![Interval::point_of(start)], true));
     }
-    let start = key::key_of(operand);
     if number::is_nan(operand) {
         let equal = matches!(comparison, Comparison::LessOrEqual | Comparison::GreaterOrEqual);
         return Some(Bounds::new(if equal { vec![Interval::point(operand)] } else { Vec::new() }, true));

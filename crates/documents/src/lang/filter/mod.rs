@@ -17,6 +17,7 @@
 pub(crate) mod bounds;
 pub(crate) mod parser;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::lang::budget::{Held, byte_steps, held, steps};
@@ -26,8 +27,10 @@ use crate::lang::filter::bounds::Bounds;
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
 use crate::lang::schema::Schema;
+use crate::lang::value::collation::Collation;
 use crate::lang::value::number;
-use crate::lang::value::order;
+use crate::lang::value::order::{self, holds_text};
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path::{self, AtEnd, Hit};
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
@@ -41,13 +44,15 @@ const BRANCHES_SIZE_MAX: usize = 1 << 16;
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub(crate) root: Arc<Node>,
+    /// The collation that it was parsed with.
+    collation: Option<Collation>,
     /// The memory of the conditions.
     _held: Option<Arc<Held>>,
 }
 
 impl From<Node> for Filter {
     fn from(root: Node) -> Self {
-        Self { root: Arc::new(root), _held: None }
+        Self { root: Arc::new(root), collation: None, _held: None }
     }
 }
 
@@ -98,6 +103,53 @@ pub(crate) enum Test {
     ElementPasses(Vec<(Test, bool)>),
     /// All of these, negated or not: only inside of `ElementPasses`.
     All(Vec<(Test, bool)>),
+    /// A comparison under a collation with one of several operands, or one of the patterns.
+    Collated(Box<Collated>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Collated {
+    pub(crate) comparison: Comparison,
+    /// The keys of the operands under the collation, in their order, and the operands.
+    pub(crate) operands: Vec<(Vec<u8>, Owned)>,
+    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) order: Order,
+}
+
+impl Collated {
+    /// `values` are the operands: one that may contain text, or any number of them that a value may equal.
+    pub(crate) fn new(
+        comparison: Comparison,
+        values: Vec<Owned>,
+        patterns: Vec<Pattern>,
+        order: Order,
+    ) -> LangResult<Self> {
+        let keyed = |value: Owned| Ok((order.key(value.value())?, value));
+        let mut operands = values.into_iter().map(keyed).collect::<LangResult<Vec<_>>>()?;
+        operands.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(Self { comparison, operands, patterns, order })
+    }
+
+    fn holds(&self, value: Option<Value<'_>>) -> LangResult<bool> {
+        if self.operands.is_empty() {
+            return Ok(false);
+        }
+        // Null also equals a missing value.
+        let value = value.filter(|value| !value.is_nullish()).unwrap_or(Value::Null);
+        let key = self.order.key(value)?;
+        Ok(match (self.comparison, self.operands.as_slice()) {
+            (Comparison::Equal, operands) => operands.binary_search_by(|(own, _)| own.cmp(&key)).is_ok(),
+            (comparison, [(own, operand)]) => {
+                order::class(value) == order::class(operand.value()) && comparison.accepts(key.cmp(own))
+            }
+            _ => false,
+        })
+    }
+
+    /// Bytes of the keys.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.operands.iter().map(|(key, _)| key.capacity()).sum()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +173,8 @@ impl Filter {
     pub fn parse(filter: Doc<'_>, options: &Options) -> LangResult<Self> {
         let held = held("a filter");
         let root = crate::lang::filter::parser::parse(filter, options, &held)?;
-        Ok(Self { root: Arc::new(root), _held: Some(Arc::new(held)) })
+        let collation = options.collation.clone();
+        Ok(Self { root: Arc::new(root), collation, _held: Some(Arc::new(held)) })
     }
 
     /// The filter that everything matches: `{}`.
@@ -144,14 +197,43 @@ impl Filter {
         Node::Leaf(Leaf { path: path.to_owned(), test: Test::In(values, Vec::new()) }).into()
     }
 
+    /// [`Filter::among`] under a collation.
+    pub(crate) fn among_ordered(path: &str, values: &[Value<'_>], order: &Order) -> LangResult<Self> {
+        if order.collation().is_none() {
+            return Ok(Self::among(path, values));
+        }
+        let values = values.iter().map(|value| Owned::from(*value)).collect();
+        let test = Collated::new(Comparison::Equal, values, Vec::new(), order.clone())?;
+        let node = Node::Leaf(Leaf { path: path.to_owned(), test: Test::Collated(Box::new(test)) });
+        Ok(Self { collation: order.collation().cloned(), ..node.into() })
+    }
+
     /// The conjunction of both filters.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self.is_all() {
             return other;
         }
+        if other.is_all() {
+            return self;
+        }
+        debug_assert!(self.collation == other.collation, "the conditions of one query have one collation");
         let nodes = self.root.conjuncts().iter().chain(other.root.conjuncts()).cloned().collect();
+        Self { collation: other.collation, ..Node::And(nodes).into() }
+    }
+
+    /// The conditions that are the same under every collation, for a planner of an index with another one:
+    /// it matches what this filter matches, and more.
+    #[must_use]
+    pub(crate) fn without_text(&self) -> Self {
+        let nodes: Vec<Node> =
+            self.root.conjuncts().iter().filter(|node| node.is_free_of_text()).cloned().collect();
         Node::And(nodes).into()
+    }
+
+    /// The collation that it was parsed with.
+    pub(crate) fn collation(&self) -> Option<&Collation> {
+        self.collation.as_ref()
     }
 
     /// Evaluates the filter.
@@ -256,7 +338,7 @@ impl Filter {
                 .iter()
                 .map(|branch| {
                     let nodes = branch.conjuncts().iter().cloned().chain(rest()).collect();
-                    Self::from(Node::And(nodes))
+                    Self { collation: self.collation.clone(), ..Node::And(nodes).into() }
                 })
                 .collect(),
         )
@@ -333,6 +415,22 @@ impl Node {
         }
     }
 
+    /// True when it is the same under every collation, and bounds the same keys.
+    fn is_free_of_text(&self) -> bool {
+        match self {
+            Self::Not(node) => node.is_free_of_text(),
+            Self::Leaf(leaf) => match &leaf.test {
+                Test::Compare(_, operand) => !holds_text(operand.value()),
+                Test::In(values, patterns) => {
+                    patterns.is_empty() && !values.iter().any(|value| holds_text(value.value()))
+                }
+                Test::Exists | Test::Type(_) | Test::Mod { .. } | Test::Size(_) | Test::Bits { .. } => true,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// Number of conditions; long values count as several.
     fn size(&self) -> usize {
         match self {
@@ -359,6 +457,14 @@ impl Node {
             Self::Or(nodes) if nodes.len() == 1 => nodes.iter().try_for_each(|node| node.seed(tree)),
             Self::Leaf(Leaf { path, test: Test::Compare(Comparison::Equal, value) }) => {
                 tree.seed(path, value.clone())
+            }
+            Self::Leaf(Leaf { path, test: Test::Collated(test) }) => {
+                match (test.comparison, test.operands.as_slice()) {
+                    (Comparison::Equal, [(_, only)]) if test.patterns.is_empty() => {
+                        tree.seed(path, only.clone())
+                    }
+                    _ => Ok(()),
+                }
             }
             Self::Leaf(Leaf { path, test: Test::In(values, patterns) }) => match values.as_slice() {
                 [only] if patterns.is_empty() => tree.seed(path, only.clone()),
@@ -439,6 +545,9 @@ impl Test {
             Self::ElementMatches(node) => node.size(),
             Self::ElementPasses(inner) | Self::All(inner) => tests(inner),
             Self::Bits { mask, .. } => mask.0.len() / SIZE_BYTES,
+            Self::Collated(test) => {
+                test.operands.iter().map(|(_, operand)| of(operand)).sum::<usize>() + test.patterns.len()
+            }
             Self::Regex(_) | Self::Exists | Self::Type(_) | Self::Mod { .. } | Self::Size(_) => 0,
         }
     }
@@ -459,14 +568,8 @@ impl Test {
     fn passes(&self, value: Option<Value<'_>>, element: &mut Option<usize>) -> LangResult<bool> {
         Ok(match self {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
-            Self::In(values, patterns) => {
-                steps(patterns.len())?;
-                let mut found = is_among(values, value);
-                for pattern in patterns {
-                    found = found || pattern_matches(pattern, value)?;
-                }
-                found
-            }
+            Self::In(values, patterns) => is_among(values, value) || any_matches(patterns, value)?,
+            Self::Collated(test) => test.holds(value)? || any_matches(&test.patterns, value)?,
             Self::Regex(pattern) => pattern_matches(pattern, value)?,
             Self::Exists => value.is_some(),
             Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
@@ -531,6 +634,16 @@ fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
     }
 }
 
+fn any_matches(patterns: &[Pattern], value: Option<Value<'_>>) -> LangResult<bool> {
+    steps(patterns.len())?;
+    for pattern in patterns {
+        if pattern_matches(pattern, value)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> LangResult<bool> {
     Ok(match value {
         Some(Value::String(text) | Value::Symbol(text)) => pattern.is_match(text)?,
@@ -556,6 +669,10 @@ impl Comparison {
         if order.is_ne() && (number::is_nan(value) || number::is_nan(operand)) {
             return false;
         }
+        self.accepts(order)
+    }
+
+    fn accepts(self, order: Ordering) -> bool {
         match self {
             Self::Equal => order.is_eq(),
             Self::Less => order.is_lt(),

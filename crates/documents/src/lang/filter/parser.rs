@@ -3,11 +3,13 @@
 use crate::lang::budget::{Held, byte_steps};
 use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::{Expression, Scope};
-use crate::lang::filter::{Comparison, Leaf, Mask, Node, Test, distinct};
+use crate::lang::filter::{Collated, Comparison, Leaf, Mask, Node, Test, distinct};
 use crate::lang::options::Options;
 use crate::lang::regex::{Pattern, Patterns};
 use crate::lang::schema::Schema;
 use crate::lang::value::number;
+use crate::lang::value::order::holds_text;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
 /// Most levels of nested operators; documents themselves may have [`crate::lang::DEPTH_MAX`].
@@ -119,13 +121,13 @@ impl Parser<'_> {
                 self.operators(path, operators, depth, nodes)
             }
             Value::Regex(pattern, options) => {
-                nodes.push(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)));
+                nodes.push(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)?));
                 Ok(())
             }
             Value::Undefined => refuse!(BadValue, "cannot compare to undefined"),
             value => {
                 self.count(path.len() + value.payload_bytes())?;
-                nodes.push(leaf(path, Test::Compare(Comparison::Equal, value.into())));
+                nodes.push(leaf(path, self.comparison(Comparison::Equal, value)?));
                 Ok(())
             }
         }
@@ -167,7 +169,7 @@ impl Parser<'_> {
                     }
                 }
                 "$regex" => {
-                    nodes.push(leaf(path, Test::Regex(regex(value, options, &self.options.patterns)?)))
+                    nodes.push(leaf(path, self.regex(regex(value, options, &self.options.patterns)?)?))
                 }
                 "$comment" => {}
                 _ => nodes.push(leaf(path, self.test(name, value, depth)?)),
@@ -179,7 +181,7 @@ impl Parser<'_> {
     fn negated(&self, path: &str, value: Value<'_>, depth: usize) -> LangResult<Node> {
         match value {
             Value::Regex(pattern, options) => {
-                Ok(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)))
+                Ok(leaf(path, self.regex(self.options.patterns.compile(pattern, options)?)?))
             }
             Value::Document(inner) if inner.is_empty() => refuse!(BadValue, "$not cannot be empty"),
             Value::Document(inner) => {
@@ -226,7 +228,31 @@ impl Parser<'_> {
         if let Value::Undefined = value {
             refuse!(BadValue, "cannot compare to undefined");
         }
-        Ok(Test::Compare(comparison, value.into()))
+        if self.options.collation.is_none() || !holds_text(value) {
+            return Ok(Test::Compare(comparison, value.into()));
+        }
+        self.collated(comparison, vec![value.into()], Vec::new())
+    }
+
+    /// A pattern. It matches text as it is, also under a collation, but keys under one do not show it.
+    fn regex(&self, pattern: Pattern) -> LangResult<Test> {
+        match &self.options.collation {
+            Some(_) => self.collated(Comparison::Equal, Vec::new(), vec![pattern]),
+            None => Ok(Test::Regex(pattern)),
+        }
+    }
+
+    /// A comparison under the command's collation.
+    fn collated(
+        &self,
+        comparison: Comparison,
+        operands: Vec<Owned>,
+        patterns: Vec<Pattern>,
+    ) -> LangResult<Test> {
+        let order = Order::of(self.options.collation.as_ref());
+        let test = Collated::new(comparison, operands, patterns, order)?;
+        self.held.take(test.key_bytes())?;
+        Ok(Test::Collated(Box::new(test)))
     }
 
     fn ordering(&self, name: &str, comparison: Comparison, value: Value<'_>) -> LangResult<Test> {
@@ -251,7 +277,11 @@ impl Parser<'_> {
                 value => values.push(Owned::from(value)),
             }
         }
-        Ok(Test::In(distinct(values), patterns))
+        let has_text = !patterns.is_empty() || values.iter().any(|value| holds_text(value.value()));
+        if self.options.collation.is_none() || !has_text {
+            return Ok(Test::In(distinct(values), patterns));
+        }
+        self.collated(Comparison::Equal, values, patterns)
     }
 
     fn all(&self, path: &str, value: Value<'_>, depth: usize, nodes: &mut Vec<Node>) -> LangResult<()> {

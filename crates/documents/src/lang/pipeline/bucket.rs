@@ -7,8 +7,8 @@ use crate::lang::memory::Memory;
 use crate::lang::pipeline::granularity::Granularity;
 use crate::lang::pipeline::group::{self, Group};
 use crate::lang::pipeline::only;
-use crate::lang::value::key::key_of;
 use crate::lang::value::order;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
@@ -19,6 +19,7 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Group> {
         refuse!(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified.");
     };
     let boundaries: Vec<Value<'_>> = boundaries.values().collect();
+    let order = scope.order();
     if boundaries.len() < 2 {
         refuse!(40192, "The $bucket 'boundaries' field must have at least 2 values");
     }
@@ -26,7 +27,7 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Group> {
         if order::class(*low) != order::class(*high) {
             refuse!(40193, "All values in the 'boundaries' option to $bucket must have the same type.");
         }
-        if order::compare(*low, *high).is_ge() {
+        if order.compare(*low, *high)?.is_ge() {
             refuse!(
                 40194,
                 "The 'boundaries' option to $bucket must be sorted in ascending order, but found {low} before {high}"
@@ -35,8 +36,8 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Group> {
     }
     let default = spec.get("default");
     if let (Some(default), Some(first), Some(last)) = (default, boundaries.first(), boundaries.last())
-        && order::compare(default, *first).is_ge()
-        && order::compare(default, *last).is_lt()
+        && order.compare(default, *first)?.is_ge()
+        && order.compare(default, *last)?.is_lt()
     {
         refuse!(
             40199,
@@ -71,7 +72,7 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Group> {
     }
     let switch = writer.within("$bucket with all its boundaries")?.finish();
     let id = Expression::parse(Value::Document(switch.doc()), scope)?;
-    Ok(Group::new(id, output("$bucket", spec, scope)?))
+    Ok(Group::new(id, output("$bucket", spec, scope)?, scope))
 }
 
 fn literal(writer: &mut Writer, name: &str, value: Value<'_>) {
@@ -103,6 +104,7 @@ pub(crate) struct BucketAuto {
     by: Expression,
     buckets: usize,
     group: Group,
+    order: Order,
     /// Boundaries are numbers of this series.
     granularity: Option<Granularity>,
 }
@@ -127,8 +129,9 @@ impl BucketAuto {
             refuse!(40243, "The $bucketAuto 'buckets' field must be a positive 32-bit integer");
         };
         let by = Expression::parse(by, scope)?;
-        let group = Group::new(Expression::constant(Value::Null), output("$bucketAuto", spec, scope)?);
-        Ok(Self { by, buckets, group, granularity })
+        let fields = output("$bucketAuto", spec, scope)?;
+        let group = Group::new(Expression::constant(Value::Null), fields, scope);
+        Ok(Self { by, buckets, group, order: scope.order(), granularity })
     }
 
     /// Buckets with about the same number of documents; equal values are in one bucket.
@@ -140,7 +143,7 @@ impl BucketAuto {
             if self.granularity.is_some() {
                 check_number(by.value())?;
             }
-            let key = key_of(by.value());
+            let key = self.order.key(by.value())?;
             hold.take(KEYED_BYTES + key.capacity() + by.bytes())?;
             keyed.push((key, by, doc));
         }

@@ -16,11 +16,13 @@ use std::collections::VecDeque;
 
 use crate::lang::budget::steps;
 use crate::lang::error::{LangError, refuse};
+use crate::lang::expression::Scope;
 use crate::lang::expression::functions::{dates, product_of, sum_of};
 use crate::lang::memory::{Holder, Memory};
 use crate::lang::pipeline::{Stream, checked_path, known, text_list};
-use crate::lang::value::key::encode;
+use crate::lang::value::key::{encode, encode_collated};
 use crate::lang::value::order;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path;
 use crate::lang::value::tree::{Branch, Tree};
 use crate::lang::value::val::Val;
@@ -36,6 +38,7 @@ const KEYED_BYTES: usize = 2 * size_of::<Entry>();
 pub(crate) struct Densify {
     field: String,
     partition: Vec<String>,
+    order: Order,
     step: Owned,
     unit: Option<String>,
     bounds: Bounds,
@@ -58,7 +61,7 @@ struct Entry {
 }
 
 impl Densify {
-    pub(crate) fn parse(operand: Value<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(operand: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
         let Value::Document(spec) = operand else {
             refuse!(
                 FailedToParse,
@@ -92,7 +95,7 @@ impl Densify {
         };
         let partition: Vec<String> = partition.into_iter().map(str::to_owned).collect();
         let (step, unit, bounds) = parse_range(range, !partition.is_empty())?;
-        Ok(Self { field, partition, step, unit, bounds })
+        Ok(Self { field, partition, order: scope.order(), step, unit, bounds })
     }
 
     /// The documents with those that fill the gaps between them.
@@ -117,7 +120,8 @@ impl Densify {
     fn entry(&self, doc: DocBuf) -> Result<Entry, LangError> {
         let mut partition = Vec::new();
         for path in &self.partition {
-            encode(path::get(doc.doc(), path).unwrap_or(Value::Null), false, &mut partition);
+            let value = path::get(doc.doc(), path).unwrap_or(Value::Null);
+            encode_collated(value, self.order.collation(), false, &mut partition)?;
         }
         let value = path::get(doc.doc(), &self.field).filter(|value| !value.is_nullish());
         match value {

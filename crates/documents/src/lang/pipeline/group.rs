@@ -6,7 +6,7 @@ use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::accumulate::{Accumulator, State};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::memory::{Holder, Memory};
-use crate::lang::value::key::key_of;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
@@ -15,6 +15,7 @@ use crate::lang::value::{Doc, DocBuf, Owned, Value};
 pub(crate) struct Group {
     id: Expression,
     fields: Vec<(String, Accumulator)>,
+    order: Order,
 }
 
 /// Memory of a group in the list and in the map, whose capacity may be twice their length.
@@ -34,7 +35,7 @@ impl Group {
         let Some(id) = spec.get("_id") else {
             refuse!(15955, "a group specification must include an _id");
         };
-        Ok(Self { id: Expression::parse(id, scope)?, fields: fields(spec, scope)? })
+        Ok(Self::new(Expression::parse(id, scope)?, fields(spec, scope)?, scope))
     }
 
     /// `$sortByCount`
@@ -46,8 +47,8 @@ impl Group {
         Self::parse(writer.finish().doc(), scope)
     }
 
-    pub(crate) fn new(id: Expression, fields: Vec<(String, Accumulator)>) -> Self {
-        Self { id, fields }
+    pub(crate) fn new(id: Expression, fields: Vec<(String, Accumulator)>, scope: &Scope<'_>) -> Self {
+        Self { id, fields, order: scope.order() }
     }
 
     pub(crate) fn start(&self, memory: &Memory) -> Groups<'_> {
@@ -77,7 +78,7 @@ pub(crate) fn fields(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Vec<(String
 impl<'g> Groups<'g> {
     pub(crate) fn add(&mut self, doc: Doc<'_>) -> LangResult<()> {
         let id = self.group.id.evaluate_root(doc)?;
-        let key = key_of(id.or_null());
+        let key = self.group.order.key(id.or_null())?;
         let at = match self.places.get(&key) {
             Some(at) => *at,
             None => {

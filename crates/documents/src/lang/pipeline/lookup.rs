@@ -12,6 +12,7 @@ use crate::lang::options::Options;
 use crate::lang::pipeline::projection::with_field;
 use crate::lang::pipeline::{Pipeline, Source, Stream, only};
 use crate::lang::value::key::key_of;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
@@ -143,7 +144,9 @@ impl Lookup {
         memory: &Memory,
     ) -> Result<DocBuf, S::Error> {
         let filter = match &self.fields {
-            Some((local, foreign)) => joined(doc, local, foreign)?,
+            Some((local, foreign)) => {
+                joined(doc, local, foreign, &Order::of(self.options.collation.as_ref()))?
+            }
             None => Filter::all(),
         };
         let input: Stream<'_, S::Error> = match &self.from {
@@ -191,14 +194,14 @@ impl Lookup {
 }
 
 /// `{ foreign: { $in: values of local } }`; a local field that is missing equals null.
-fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> LangResult<Filter> {
+fn joined(doc: Doc<'_>, local: &str, foreign: &str, order: &Order) -> LangResult<Filter> {
     let (mut values, held) = path::values_at(doc, local)?;
     // Copies of the values, and the intervals that the planner derives from them.
     held.take(values.len() * JOINED_VALUE_BYTES + 4 * doc.bytes().len())?;
     if values.is_empty() && !matches!(path::get(doc, local), Some(Value::Array(_))) {
         values.push(Value::Null);
     }
-    Ok(Filter::among(foreign, &values))
+    Filter::among_ordered(foreign, &values, order)
 }
 
 /// Limit of the documents joined to one, before the size of the result is known.
@@ -217,6 +220,7 @@ pub(crate) struct GraphLookup {
     depth_max: i64,
     depth_field: Option<String>,
     restriction: Filter,
+    order: Order,
 }
 
 /// Memory of a found document, in the list and in the set of visited ones.
@@ -261,6 +265,7 @@ impl GraphLookup {
             depth_max,
             depth_field: spec.get("depthField").map(|_| text("depthField")).transpose()?,
             restriction,
+            order: Order::of(options.collation.as_ref()),
         })
     }
 
@@ -292,12 +297,19 @@ impl GraphLookup {
         let mut found: Vec<DocBuf> = Vec::new();
         let mut depth = 0;
         while depth <= self.depth_max {
-            frontier.retain(|value| asked.insert(key_of(value.value())));
+            let mut fresh = Vec::with_capacity(frontier.len());
+            for value in frontier {
+                if asked.insert(self.order.key(value.value())?) {
+                    fresh.push(value);
+                }
+            }
+            frontier = fresh;
             if frontier.is_empty() {
                 break;
             }
             let values: Vec<Value<'_>> = frontier.iter().map(Owned::value).collect();
-            let filter = Filter::among(&self.connect_to, &values).and(self.restriction.clone());
+            let filter = Filter::among_ordered(&self.connect_to, &values, &self.order)?;
+            let filter = filter.and(self.restriction.clone());
             let mut next = Vec::new();
             for doc in source.find(&self.from, &filter)? {
                 let doc = doc?;

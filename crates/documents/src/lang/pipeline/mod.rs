@@ -334,11 +334,11 @@ fn parse_stage(
             stages.push(Stage::Group(crate::lang::pipeline::bucket::parse(document(40201)?, &scope)?));
             let mut order = Writer::new();
             order.put("_id", Value::Int32(1));
-            Stage::Sort(Sort::parse(order.finish().doc())?)
+            Stage::Sort(Sort::parse(order.finish().doc())?.ordered(scope.order()))
         }
         "$bucketAuto" => Stage::BucketAuto(BucketAuto::parse(document(40240)?, &scope)?),
         "$sort" => {
-            let sort = Sort::parse(document(15973)?)?;
+            let sort = Sort::parse(document(15973)?)?.ordered(scope.order());
             if sort.fields().is_empty() {
                 refuse!(15976, "$sort stage must have at least one sort key");
             }
@@ -380,7 +380,7 @@ fn parse_stage(
         }
         "$setWindowFields" => Stage::WindowFields(WindowFields::parse(document(40173)?, &scope)?),
         "$redact" => Stage::Redact(Redact::parse(operand, &scope)?),
-        "$densify" => Stage::Densify(Densify::parse(operand)?),
+        "$densify" => Stage::Densify(Densify::parse(operand, &scope)?),
         "$fill" => {
             let (windows, values) = fill::parse(operand, options)?;
             stages.extend(windows.map(Stage::WindowFields));

@@ -71,11 +71,12 @@ impl Output {
         }
     }
 
-    pub(crate) fn parse(stage: &str, operand: Value<'_>, _options: &Options) -> LangResult<Self> {
+    pub(crate) fn parse(stage: &str, operand: Value<'_>, options: &Options) -> LangResult<Self> {
         if stage == "$out" {
             let (database, collection) = place(stage, operand)?;
             return Ok(Self { database, collection, mode: OutputMode::Replace });
         }
+        options.refuse_collation(stage)?;
         let Value::Document(spec) = operand else {
             let (database, collection) = place(stage, operand)?;
             return Ok(Self { database, collection, mode: merge(Doc::empty())? });

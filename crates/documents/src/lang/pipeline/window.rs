@@ -20,8 +20,8 @@ use crate::lang::expression::{Expression, Scope};
 use crate::lang::memory::{Holder, Memory};
 use crate::lang::pipeline::only;
 use crate::lang::pipeline::window_functions::{Place, Whole};
-use crate::lang::value::key::key_of;
 use crate::lang::value::order;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::tree::{Branch, Tree};
@@ -38,6 +38,7 @@ pub(crate) struct WindowFields {
     partition: Option<Expression>,
     sort: Option<Sort>,
     outputs: Vec<Output>,
+    order: Order,
 }
 
 #[derive(Debug, Clone)]
@@ -99,7 +100,7 @@ impl WindowFields {
         let partition = spec.get("partitionBy").map(|by| Expression::parse(by, scope)).transpose()?;
         let sort = match spec.get("sortBy") {
             None => None,
-            Some(Value::Document(sort)) => Some(Sort::parse(sort)?),
+            Some(Value::Document(sort)) => Some(Sort::parse(sort)?.ordered(scope.order())),
             Some(other) => refuse!(TypeMismatch, "'sortBy' must be an object, found {}", other.type_name()),
         };
         let Some(Value::Document(output)) = spec.get("output") else {
@@ -109,7 +110,7 @@ impl WindowFields {
             .iter()
             .map(|(name, value)| parse_output(name, value, sort.as_ref(), scope))
             .collect::<Result<_, _>>()?;
-        Ok(Self { partition, sort, outputs })
+        Ok(Self { partition, sort, outputs, order: scope.order() })
     }
 
     /// The documents, by partition and in order, with the window fields.
@@ -126,7 +127,7 @@ impl WindowFields {
                             "An expression used to partition cannot evaluate to value of type array"
                         );
                     }
-                    key_of(value.or_null())
+                    self.order.key(value.or_null())?
                 }
                 None => Vec::new(),
             };

@@ -12,9 +12,9 @@ use crate::lang::filter::{Comparison, Filter};
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
 use crate::lang::update::{UpdateContext, timestamp};
-use crate::lang::value::key::key_of;
+use crate::lang::value::key::encode_collated;
 use crate::lang::value::number::{self, Arithmetic};
-use crate::lang::value::order;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::tree::{Branch, Tree};
 use crate::lang::value::writer::Writer;
@@ -28,18 +28,18 @@ pub(crate) enum Operator {
     Unset,
     Increment(Owned),
     Multiply(Owned),
-    Minimum(Owned),
-    Maximum(Owned),
+    Minimum(Owned, Order),
+    Maximum(Owned, Order),
     Rename(String),
     /// A date, or a timestamp.
     CurrentDate {
         date: bool,
     },
     Push(Push),
-    AddToSet(Vec<Owned>),
+    AddToSet(Vec<Owned>, Order),
     Pull(Pull),
     /// The values to remove, by their keys.
-    PullAll(HashSet<Vec<u8>>),
+    PullAll(HashSet<Vec<u8>>, Order),
     /// The first element, or the last.
     Pop {
         first: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Push {
 #[derive(Debug, Clone)]
 enum PushSort {
     /// Compares the elements themselves.
-    Values { descending: bool },
+    Values { descending: bool, order: Order },
     /// Compares documents by fields.
     Fields(Sort),
 }
@@ -73,7 +73,7 @@ enum PushSort {
 #[derive(Debug, Clone)]
 pub(crate) enum Pull {
     /// Elements that equal the value, or match the pattern.
-    Value(Owned),
+    Value(Owned, Order),
     Pattern(Pattern),
     /// Elements that match the filter, which tests a field of this name with the element in it.
     Element(Filter),
@@ -107,6 +107,7 @@ impl Operator {
     }
 
     pub(crate) fn parse(name: &str, path: &str, operand: Value<'_>, options: &Options) -> LangResult<Self> {
+        let order = Order::of(options.collation.as_ref());
         Ok(match name {
             "$set" => Self::Set(operand.into()),
             "$setOnInsert" => Self::SetOnInsert(operand.into()),
@@ -119,18 +120,21 @@ impl Operator {
                 refuse!(TypeMismatch, "Cannot multiply with non-numeric argument: {{{path}: {operand}}}")
             }
             "$mul" => Self::Multiply(operand.into()),
-            "$min" => Self::Minimum(operand.into()),
-            "$max" => Self::Maximum(operand.into()),
+            "$min" => Self::Minimum(operand.into(), order),
+            "$max" => Self::Maximum(operand.into(), order),
             "$rename" => match operand {
                 Value::String(target) => Self::Rename(target.to_owned()),
                 _ => refuse!(BadValue, "The 'to' field for $rename must be a string: {path}: {operand}"),
             },
             "$currentDate" => Self::CurrentDate { date: wants_date(operand)? },
-            "$push" => Self::Push(Push::parse(operand)?),
-            "$addToSet" => Self::AddToSet(each(operand, "$addToSet")?),
+            "$push" => Self::Push(Push::parse(operand, &order)?),
+            "$addToSet" => Self::AddToSet(each(operand, "$addToSet")?, order),
             "$pull" => Self::Pull(Pull::parse(operand, options)?),
             "$pullAll" => match operand {
-                Value::Array(values) => Self::PullAll(values.values().map(key_of).collect()),
+                Value::Array(values) => {
+                    let keys = values.values().map(|value| order.key(value)).collect::<LangResult<_>>()?;
+                    Self::PullAll(keys, order)
+                }
                 _ => refuse!(
                     BadValue,
                     "$pullAll requires an array argument but was given a {}",
@@ -171,10 +175,10 @@ impl Operator {
             }
             Self::Increment(operand) => calculate(tree, path, operand.value(), Arithmetic::Add)?,
             Self::Multiply(operand) => calculate(tree, path, operand.value(), Arithmetic::Multiply)?,
-            Self::Minimum(operand) | Self::Maximum(operand) => {
-                let less = matches!(self, Self::Minimum(_));
+            Self::Minimum(operand, order) | Self::Maximum(operand, order) => {
+                let less = matches!(self, Self::Minimum(..));
                 let place = tree.grow(path, operand.encoded_bytes())?;
-                let order = place.with(|value| order::compare(operand.value(), value));
+                let order = place.with(|value| order.compare(operand.value(), value))?;
                 if place.is_vacant() || if less { order.is_lt() } else { order.is_gt() } {
                     *place = Branch::Owned(operand.clone());
                 }
@@ -193,7 +197,7 @@ impl Operator {
                 let elements = array(tree, path, "$push", added)?;
                 push.apply(elements)?;
             }
-            Self::AddToSet(values) => {
+            Self::AddToSet(values, order) => {
                 let added = values.iter().map(Owned::encoded_bytes).sum();
                 let elements = array(tree, path, "$addToSet", added)?;
                 let (mut there, held) = (HashSet::new(), held("$addToSet"));
@@ -203,10 +207,10 @@ impl Operator {
                     Ok(there.insert(key))
                 };
                 for element in &*elements {
-                    insert(element.with(key_of))?;
+                    insert(element.with(|value| order.key(value))?)?;
                 }
                 for value in values {
-                    if insert(key_of(value.value()))? {
+                    if insert(order.key(value.value())?)? {
                         elements.push(Branch::Owned(value.clone()));
                     }
                 }
@@ -222,10 +226,15 @@ impl Operator {
                 }
                 *elements = kept;
             }
-            Self::PullAll(values) => {
-                if let Some(elements) = existing_array(tree, path, "$pullAll")? {
-                    elements.retain(|element| !values.contains(&element.with(key_of)));
+            Self::PullAll(values, order) => {
+                let Some(elements) = existing_array(tree, path, "$pullAll")? else { return Ok(()) };
+                let mut kept = Vec::with_capacity(elements.len());
+                for element in elements.drain(..) {
+                    if !values.contains(&element.with(|value| order.key(value))?) {
+                        kept.push(element);
+                    }
                 }
+                *elements = kept;
             }
             Self::Pop { first } => {
                 if let Some(elements) = existing_array(tree, path, "$pop")?
@@ -359,7 +368,7 @@ fn elements<'t, 'a>(
 }
 
 impl Push {
-    fn parse(operand: Value<'_>) -> LangResult<Self> {
+    fn parse(operand: Value<'_>, order: &Order) -> LangResult<Self> {
         let mut push = Self { values: Vec::new(), position: None, slice: None, sort: None };
         let modifiers = operand.as_document().filter(|doc| doc.get("$each").is_some());
         let Some(modifiers) = modifiers else {
@@ -386,10 +395,10 @@ impl Push {
                 "$slice" => push.slice = integer(name, value)?,
                 "$sort" => {
                     push.sort = Some(match value {
-                        Value::Document(spec) => PushSort::Fields(Sort::parse(spec)?),
+                        Value::Document(spec) => PushSort::Fields(Sort::parse(spec)?.ordered(order.clone())),
                         value => match value.as_integer() {
-                            Some(1) => PushSort::Values { descending: false },
-                            Some(-1) => PushSort::Values { descending: true },
+                            Some(1) => PushSort::Values { descending: false, order: order.clone() },
+                            Some(-1) => PushSort::Values { descending: true, order: order.clone() },
                             _ => refuse!(BadValue, "The $sort element value must be either 1 or -1"),
                         },
                     });
@@ -410,9 +419,9 @@ impl Push {
         elements.splice(at..at, self.values.iter().cloned().map(Branch::Owned));
         match &self.sort {
             None => {}
-            Some(PushSort::Values { descending }) => sort_elements(elements, &|value| {
+            Some(PushSort::Values { descending, order }) => sort_elements(elements, &|value| {
                 let mut key = Vec::new();
-                crate::lang::value::key::encode(value, *descending, &mut key);
+                encode_collated(value, order.collation(), *descending, &mut key)?;
                 Ok(key)
             })?,
             Some(PushSort::Fields(sort)) => {
@@ -479,13 +488,18 @@ impl Pull {
             }
             Value::Document(doc) => Self::Document(Filter::parse(doc, known)?),
             Value::Regex(pattern, options) => Self::Pattern(known.patterns.compile(pattern, options)?),
-            value => Self::Value(value.into()),
+            value => Self::Value(value.into(), Order::of(known.collation.as_ref())),
         })
     }
 
     fn takes(&self, element: Value<'_>) -> LangResult<bool> {
         match self {
-            Self::Value(value) => Ok(Comparison::Equal.holds(Some(element), value.value())),
+            Self::Value(value, order) => match (value.value(), order.collation()) {
+                (wanted @ (Value::String(_) | Value::Symbol(_) | Value::Array(_)), Some(_)) => {
+                    Ok(order.compare(element, wanted)?.is_eq())
+                }
+                (wanted, _) => Ok(Comparison::Equal.holds(Some(element), wanted)),
+            },
             Self::Pattern(pattern) => Ok(match element {
                 Value::String(text) => pattern.is_match(text)?,
                 Value::Regex(text, options) => (text, options) == (&pattern.pattern, &pattern.options),

@@ -23,6 +23,7 @@ use ropewalk_base::keys::{prefix_end, put_bytes, put_i64, put_u64};
 
 use crate::lang::budget::steps;
 use crate::lang::error::{LangResult, refuse};
+use crate::lang::value::collation::Collation;
 use crate::lang::value::number::{Rank, Sortable};
 use crate::lang::value::order;
 use crate::lang::value::path;
@@ -30,12 +31,29 @@ use crate::lang::value::{Doc, Value};
 
 /// Appends the key of `value`.
 pub fn encode(value: Value<'_>, descending: bool, out: &mut Vec<u8>) {
+    encode_collated(value, None, descending, out).expect(INFALLIBLE);
+}
+
+/// Only sort keys can fail.
+const INFALLIBLE: &str = "there is no collation";
+
+/// Appends the key of `value` under a collation.
+///
+/// # Errors
+/// Those of [`Collation::sort_key`].
+pub(crate) fn encode_collated(
+    value: Value<'_>,
+    collation: Option<&Collation>,
+    descending: bool,
+    out: &mut Vec<u8>,
+) -> LangResult<()> {
     let start = out.len();
-    put(value, out);
+    put(value, collation, out)?;
     if descending {
         invert(out, start);
     }
     debug_assert!(!matches!(out.get(start), None | Some(0 | 0xFF)), "no key begins with 00 or FF");
+    Ok(())
 }
 
 /// Appends the key that a missing field has: that of null.
@@ -46,9 +64,17 @@ pub fn encode_missing(descending: bool, out: &mut Vec<u8>) {
 /// The key of one value, ascending.
 #[must_use]
 pub fn key_of(value: Value<'_>) -> Vec<u8> {
+    collated_key_of(value, None).expect(INFALLIBLE)
+}
+
+/// The key of one value under a collation, ascending.
+///
+/// # Errors
+/// Those of [`Collation::sort_key`].
+pub(crate) fn collated_key_of(value: Value<'_>, collation: Option<&Collation>) -> LangResult<Vec<u8>> {
     let mut out = Vec::with_capacity(12);
-    put(value, &mut out);
-    out
+    put(value, collation, &mut out)?;
+    Ok(out)
 }
 
 fn invert(out: &mut [u8], start: usize) {
@@ -57,14 +83,18 @@ fn invert(out: &mut [u8], start: usize) {
     }
 }
 
-fn put(value: Value<'_>, out: &mut Vec<u8>) {
+fn put(value: Value<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) -> LangResult<()> {
     out.push(order::class(value));
     match value {
         Value::MinKey | Value::MaxKey | Value::Null | Value::Undefined => {}
-        Value::String(text) | Value::Symbol(text) | Value::Code(text) => put_bytes(out, text.as_bytes()),
-        Value::Document(doc) => put_fields(doc, out),
+        Value::String(text) | Value::Symbol(text) => match collation {
+            Some(collation) => put_bytes(out, &collation.sort_key(text)?),
+            None => put_bytes(out, text.as_bytes()),
+        },
+        Value::Code(text) => put_bytes(out, text.as_bytes()),
+        Value::Document(doc) => put_fields(doc, collation, out)?,
         Value::Array(array) => {
-            array.values().for_each(|value| put(value, out));
+            array.values().try_for_each(|value| put(value, collation, out))?;
             out.push(0);
         }
         Value::Binary(subtype, bytes) => {
@@ -87,10 +117,11 @@ fn put(value: Value<'_>, out: &mut Vec<u8>) {
         }
         Value::CodeWithScope(code, scope) => {
             put_bytes(out, code.as_bytes());
-            put_fields(scope, out);
+            put_fields(scope, collation, out)?;
         }
         number => put_number(Sortable::of(number).expect("all other values are numbers"), out),
     }
+    Ok(())
 }
 
 fn put_number(number: Sortable, out: &mut Vec<u8>) {
@@ -118,14 +149,15 @@ fn put_number(number: Sortable, out: &mut Vec<u8>) {
     }
 }
 
-fn put_fields(doc: Doc<'_>, out: &mut Vec<u8>) {
+fn put_fields(doc: Doc<'_>, collation: Option<&Collation>, out: &mut Vec<u8>) -> LangResult<()> {
     for (name, value) in doc {
         out.push(order::class(value));
         out.extend_from_slice(name.as_bytes());
         out.push(0);
-        put(value, out);
+        put(value, collation, out)?;
     }
     out.push(0);
+    Ok(())
 }
 
 /// Keys from `start` (included) to `end` (excluded), of one field or of several concatenated.
@@ -149,7 +181,12 @@ impl Interval {
     /// The interval of one value.
     #[must_use]
     pub fn point(value: Value<'_>) -> Self {
-        let start = key_of(value);
+        Self::point_of(key_of(value))
+    }
+
+    /// The interval of one key.
+    #[must_use]
+    pub(crate) fn point_of(start: Vec<u8>) -> Self {
         let end = behind(&start);
         Self { start, end, point: true }
     }
@@ -223,15 +260,22 @@ pub struct Entries {
 /// # Errors
 /// `CannotIndexParallelArrays`: two fields go through different arrays.
 pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> LangResult<Entries> {
-    let mut multikey = vec![false; fields.len()];
+    collated_entries(doc, fields, None)
+}
+
+/// The entries of a document under a collation.
+pub(crate) fn collated_entries(
+    doc: Doc<'_>,
+    fields: &[IndexField],
+    collation: Option<&Collation>,
+) -> LangResult<Entries> {
     let remaining: Vec<Remaining<'_>> =
         fields.iter().map(|field| Remaining::At(Value::Document(doc), &field.path)).collect();
-    let mut keys = Vec::new();
-    let mut missing_all = true;
-    expand(&remaining, fields, &mut multikey, &mut missing_all, &mut keys)?;
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(Entries { keys, multikey, missing_all })
+    let mut found = Entries { keys: Vec::new(), multikey: vec![false; fields.len()], missing_all: true };
+    expand(&remaining, (fields, collation), &mut found)?;
+    found.keys.sort_unstable();
+    found.keys.dedup();
+    Ok(found)
 }
 
 /// Longest key that is built for each element of an array; longer than an index accepts.
@@ -268,15 +312,13 @@ impl<'a> Remaining<'a> {
 
 fn expand(
     remaining: &[Remaining<'_>],
-    fields: &[IndexField],
-    multikey: &mut [bool],
-    missing_all: &mut bool,
-    keys: &mut Vec<Vec<u8>>,
+    (fields, collation): (&[IndexField], Option<&Collation>),
+    out: &mut Entries,
 ) -> LangResult<()> {
     steps(1 + remaining.len())?;
     // The caller rejects a key that exceeds the index limit, so the others, which may be as long, are not
     // built.
-    if keys.last().is_some_and(|key| key.len() > KEY_BYTES_MADE) {
+    if out.keys.last().is_some_and(|key| key.len() > KEY_BYTES_MADE) {
         return Ok(());
     }
     let followed: Vec<_> = remaining.iter().map(|field| field.follow()).collect();
@@ -286,13 +328,13 @@ fn expand(
         for ((field, _), spec) in followed.iter().zip(fields) {
             match field {
                 Remaining::Found(value) => {
-                    *missing_all = false;
-                    encode(*value, spec.descending, &mut key);
+                    out.missing_all = false;
+                    encode_collated(*value, collation, spec.descending, &mut key)?;
                 }
                 _ => encode_missing(spec.descending, &mut key),
             }
         }
-        keys.push(key);
+        out.keys.push(key);
         return Ok(());
     };
     // Identical bytes at the same address are the same array: two fields below it expand its elements
@@ -302,7 +344,7 @@ fn expand(
         let names = fields.iter().map(|field| field.path.as_str()).collect::<Vec<_>>().join(", ");
         refuse!(CannotIndexParallelArrays, "cannot index parallel arrays: the index on {names}");
     }
-    for ((_, found), flag) in followed.iter().zip(multikey.iter_mut()) {
+    for ((_, found), flag) in followed.iter().zip(out.multikey.iter_mut()) {
         *flag |= found.is_some();
     }
     // A position in the path selects that element, for all of them.
@@ -325,9 +367,9 @@ fn expand(
             .collect()
     };
     if array.is_empty() {
-        return expand(&step(None)?, fields, multikey, missing_all, keys);
+        return expand(&step(None)?, (fields, collation), out);
     }
-    array.values().try_for_each(|element| expand(&step(Some(element))?, fields, multikey, missing_all, keys))
+    array.values().try_for_each(|element| expand(&step(Some(element))?, (fields, collation), out))
 }
 
 /// Continues a field's path in one element of an array, or in the element at the position that the path

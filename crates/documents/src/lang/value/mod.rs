@@ -17,10 +17,12 @@
 //! Source: <https://bsonspec.org/spec.html>. The crate `bson` has the same idea in `RawDocument`, whose every
 //! step can fail.
 
+pub(crate) mod collation;
 pub(crate) mod decimal;
 pub mod key;
 pub(crate) mod number;
 pub mod order;
+pub(crate) mod ordering;
 pub mod path;
 pub(crate) mod restore;
 pub(crate) mod sort;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Numbers compare by their exact value, whatever their types (`value::number`); symbols are text. Text
-//! compares by its bytes: collations are refused. Documents compare field by field: class of the value, name,
-//! value. [`super::key`] gives bytes in the same order.
+//! compares by its bytes; [`super::ordering`] has the order under a collation. Documents compare field by
+//! field: class of the value, name, value. [`super::key`] gives bytes in the same order.
 
 use std::cmp::Ordering;
 
@@ -45,17 +45,22 @@ pub(crate) mod class {
     pub(crate) const ARRAY: u8 = 0x38;
 }
 
-/// Compares two values of any types.
+/// Compares two values of any types, text by its bytes.
 #[must_use]
 pub fn compare(a: Value<'_>, b: Value<'_>) -> Ordering {
+    compare_by(a, b, &str::cmp)
+}
+
+/// Compares two values of any types, text as `texts` does.
+pub(crate) fn compare_by(a: Value<'_>, b: Value<'_>, texts: &impl Fn(&str, &str) -> Ordering) -> Ordering {
     let classes = class(a).cmp(&class(b));
     if classes.is_ne() {
         return classes;
     }
     match (a, b) {
-        (Value::String(a) | Value::Symbol(a), Value::String(b) | Value::Symbol(b)) => a.cmp(b),
-        (Value::Document(a), Value::Document(b)) => documents(a, b),
-        (Value::Array(a), Value::Array(b)) => arrays(a, b),
+        (Value::String(a) | Value::Symbol(a), Value::String(b) | Value::Symbol(b)) => texts(a, b),
+        (Value::Document(a), Value::Document(b)) => documents(a, b, texts),
+        (Value::Array(a), Value::Array(b)) => arrays(a, b, texts),
         (Value::Binary(s, a), Value::Binary(t, b)) => (a.len(), s, a).cmp(&(b.len(), t, b)),
         (Value::ObjectId(a), Value::ObjectId(b)) => a.cmp(&b),
         (Value::Bool(a), Value::Bool(b)) => a.cmp(&b),
@@ -64,7 +69,9 @@ pub fn compare(a: Value<'_>, b: Value<'_>) -> Ordering {
         (Value::Regex(a, s), Value::Regex(b, t)) => (a, s).cmp(&(b, t)),
         (Value::DbPointer(a, x), Value::DbPointer(b, y)) => (a.len(), a, x).cmp(&(b.len(), b, y)),
         (Value::Code(a), Value::Code(b)) => a.cmp(b),
-        (Value::CodeWithScope(a, s), Value::CodeWithScope(b, t)) => a.cmp(b).then_with(|| documents(s, t)),
+        (Value::CodeWithScope(a, s), Value::CodeWithScope(b, t)) => {
+            a.cmp(b).then_with(|| documents(s, t, texts))
+        }
         _ => number::compare(a, b),
     }
 }
@@ -76,13 +83,21 @@ pub fn compare_options(a: Option<Value<'_>>, b: Option<Value<'_>>) -> Ordering {
     compare(a.unwrap_or(Value::Undefined), b.unwrap_or(Value::Undefined))
 }
 
+/// True for text, and for values that may contain some.
+pub(crate) fn holds_text(value: Value<'_>) -> bool {
+    matches!(
+        value,
+        Value::String(_) | Value::Symbol(_) | Value::Document(_) | Value::Array(_) | Value::CodeWithScope(..)
+    )
+}
+
 /// Equality of values; the types of numbers do not matter.
 #[must_use]
 pub fn equal(a: Value<'_>, b: Value<'_>) -> bool {
     compare(a, b).is_eq()
 }
 
-fn documents(a: Doc<'_>, b: Doc<'_>) -> Ordering {
+fn documents(a: Doc<'_>, b: Doc<'_>, texts: &impl Fn(&str, &str) -> Ordering) -> Ordering {
     let (mut a, mut b) = (a.iter(), b.iter());
     loop {
         match (a.next(), b.next()) {
@@ -93,7 +108,7 @@ fn documents(a: Doc<'_>, b: Doc<'_>) -> Ordering {
                 let order = class(value)
                     .cmp(&class(other))
                     .then_with(|| name.cmp(other_name))
-                    .then_with(|| compare(value, other));
+                    .then_with(|| compare_by(value, other, texts));
                 if order.is_ne() {
                     return order;
                 }
@@ -102,7 +117,7 @@ fn documents(a: Doc<'_>, b: Doc<'_>) -> Ordering {
     }
 }
 
-fn arrays(a: Doc<'_>, b: Doc<'_>) -> Ordering {
+fn arrays(a: Doc<'_>, b: Doc<'_>, texts: &impl Fn(&str, &str) -> Ordering) -> Ordering {
     let (mut a, mut b) = (a.values(), b.values());
     loop {
         match (a.next(), b.next()) {
@@ -110,7 +125,7 @@ fn arrays(a: Doc<'_>, b: Doc<'_>) -> Ordering {
             (None, Some(_)) => return Ordering::Less,
             (Some(_), None) => return Ordering::Greater,
             (Some(a), Some(b)) => {
-                let order = compare(a, b);
+                let order = compare_by(a, b, texts);
                 if order.is_ne() {
                     return order;
                 }

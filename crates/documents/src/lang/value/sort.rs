@@ -6,7 +6,9 @@
 
 use crate::lang::budget::byte_steps;
 use crate::lang::error::{LangResult, refuse};
-use crate::lang::value::key::{IndexField, encode};
+use crate::lang::value::collation::Collation;
+use crate::lang::value::key::{IndexField, encode_collated};
+use crate::lang::value::ordering::Order;
 use crate::lang::value::path::{self, AtEnd};
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, Value};
 
@@ -16,9 +18,10 @@ const FIELDS_MAX: usize = 32;
 const KEY_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 
 /// A parsed sort.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Sort {
     fields: Vec<IndexField>,
+    order: Order,
 }
 
 impl Sort {
@@ -51,7 +54,23 @@ impl Sort {
         if fields.len() > FIELDS_MAX {
             refuse!(BadValue, "a sort by {} fields; the limit is {FIELDS_MAX}", fields.len());
         }
-        Ok(Self { fields })
+        Ok(Self { fields, order: Order::default() })
+    }
+
+    /// Compares text by a collation.
+    #[must_use]
+    pub fn collated(self, collation: Option<&Collation>) -> Self {
+        self.ordered(Order::of(collation))
+    }
+
+    pub(crate) fn ordered(self, order: Order) -> Self {
+        Self { order, ..self }
+    }
+
+    /// The order of text, if not that of its bytes.
+    #[must_use]
+    pub fn collation(&self) -> Option<&Collation> {
+        self.order.collation()
     }
 
     /// The fields, to compare with those of an index.
@@ -85,7 +104,7 @@ impl Sort {
     pub fn key(&self, doc: Doc<'_>) -> LangResult<Vec<u8>> {
         let mut key = Vec::new();
         for field in &self.fields {
-            put_extreme(doc, field, &mut key)?;
+            put_extreme(doc, field, self.collation(), &mut key)?;
             if key.len() > KEY_BYTES_MAX {
                 refuse!(BSONObjectTooLarge, "a document has a sort key of more than {KEY_BYTES_MAX} bytes");
             }
@@ -95,32 +114,36 @@ impl Sort {
 }
 
 /// Appends the least of the field's keys.
-fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) -> LangResult<()> {
+fn put_extreme(
+    doc: Doc<'_>,
+    field: &IndexField,
+    collation: Option<&Collation>,
+    key: &mut Vec<u8>,
+) -> LangResult<()> {
     byte_steps(doc.bytes().len())?;
     let start = key.len();
     let mut candidate = Vec::new();
-    let mut keep = |value: Value<'_>| {
+    let mut keep = |value: Value<'_>| -> LangResult<()> {
         candidate.clear();
-        encode(value, field.descending, &mut candidate);
+        encode_collated(value, collation, field.descending, &mut candidate)?;
         let least = key.get(start..).expect("the key is never cut below its start");
         if least.is_empty() || candidate.as_slice() < least {
             key.truncate(start);
             key.extend_from_slice(&candidate);
         }
+        Ok(())
     };
-    let mut seen = false;
+    let (mut seen, mut found) = (false, Ok(()));
     path::any(doc, &field.path, AtEnd::Whole, &mut |value| {
         seen = true;
-        match value {
+        found = match value {
             Some(Value::Array(array)) if array.is_empty() => keep(Value::Undefined),
-            Some(Value::Array(array)) => array.values().for_each(&mut keep),
+            Some(Value::Array(array)) => array.values().try_for_each(&mut keep),
             Some(value) => keep(value),
             None => keep(Value::Null),
-        }
-        false
+        };
+        found.is_err()
     })?;
-    if !seen {
-        keep(Value::Null);
-    }
-    Ok(())
+    found?;
+    if seen { Ok(()) } else { keep(Value::Null) }
 }

@@ -2,6 +2,7 @@
 
 mod basics;
 mod capped;
+mod collations;
 mod ddl;
 mod guarantees;
 mod indexes;
@@ -18,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bson::{Document, doc};
-use ropewalk_documents::lang::{DocBuf, Filter, Options, Owned, Sort, Update, Value};
+use ropewalk_documents::lang::{Collation, DocBuf, Filter, Options, Owned, Sort, Update, Value};
 use ropewalk_documents::{
     Collection, Documents, DocumentsError, DocumentsMark, DocumentsModel, DocumentsRead, DocumentsState,
     DocumentsTx, Find, UpdateSpec,
@@ -146,6 +147,11 @@ pub(crate) fn find(filter: Document) -> Find {
 
 pub(crate) fn sort(spec: Document) -> Sort {
     Sort::parse(d(spec).doc()).unwrap()
+}
+
+pub(crate) fn collation(locale: &str, strength: i32) -> Collation {
+    let spec = d(doc! { "locale": locale, "strength": strength });
+    Collation::parse(Some(Value::Document(spec.doc()))).unwrap().unwrap()
 }
 
 pub(crate) fn update(update: Document) -> Update {

@@ -103,8 +103,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..20_i32, fields()).prop_map(|(id, fields)| Step::Replace(id, fields)),
         3 => filter().prop_map(Step::Delete),
         8 => (filter(), order()).prop_map(|(filter, order)| Step::Query(filter, order)),
-        3 => (0..8_usize).prop_map(Step::Index),
-        1 => (0..8_usize).prop_map(Step::DropIndex),
+        3 => (0..9_usize).prop_map(Step::Index),
+        1 => (0..9_usize).prop_map(Step::DropIndex),
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Reopen),
         1 => Just(Step::Crash),
@@ -120,6 +120,7 @@ fn index(number: usize) -> IndexDef {
         4 => IndexDef::on(["a.x"]),
         5 => IndexDef::on(["c"]).partial(d(doc! { "b": { "$gte": 2 } })),
         6 => IndexDef::on(["$**"]),
+        7 => IndexDef::on(["b", "a"]).collated(collation("en", 1)),
         _ => IndexDef::on(["-a", "-_id"]),
     }
 }

@@ -121,9 +121,9 @@ impl Bounds {
         let env = self.time.service.database().engine().env();
         Options {
             now_ms: env.clock.wall_micros().div_euclid(1000),
-            variables: None,
             random: Random::seeded(env.random.next_u64()),
             patterns: self.patterns(),
+            ..Options::default()
         }
     }
 }

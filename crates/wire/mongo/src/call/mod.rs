@@ -157,7 +157,7 @@ impl<'a> Call<'a> {
     /// Parser options for `args`, which are the command's or those of one of its statements.
     ///
     /// # Errors
-    /// A collation other than the simple one.
+    /// An invalid collation.
     pub(crate) fn options(&self, args: &Args<'_>) -> Outcome<Options> {
         args.options(self.now_ms(), self.shared.random(), self.patterns().clone())
     }

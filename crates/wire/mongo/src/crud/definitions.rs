@@ -1,7 +1,7 @@
 //! Databases, collections and indexes: created, listed, changed, dropped.
 
 use ropewalk::documents::lang::key::IndexField;
-use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
 use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
@@ -124,7 +124,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(CREATE_FIELDS)?;
     call.args.not_offered(CREATE_NOT_OFFERED)?;
     refuse_images(&call.args)?;
-    call.options(&call.args)?;
+    call.options(&call.args)?.refuse_collation("create, as the default of a collection or view")?;
     if let Some(view) = views::described(&call.args)? {
         return views::create(call, &view);
     }
@@ -350,7 +350,6 @@ const INDEX_FIELDS: &[&str] = &[
 /// `None`: the index on `_id`, which always exists.
 fn index_def(index: Doc<'_>) -> Outcome<Option<IndexDef>> {
     let args = Args::statement("createIndexes.indexes", index, INDEX_FIELDS)?;
-    Options::refuse_collation(args.get("collation"))?;
     args.not_offered(&["dropDups"])?;
     if !matches!(args.integer("v")?, None | Some(2)) {
         return Err(Failure::new(Code::BadValue, "indexes are of version 2"));
@@ -369,6 +368,7 @@ fn index_def(index: Doc<'_>) -> Outcome<Option<IndexDef>> {
         hidden: args.flag("hidden")?.unwrap_or(false),
         partial: args.document("partialFilterExpression")?.map(Doc::to_buf),
         expire_after_seconds: args.integer("expireAfterSeconds")?,
+        collation: args.collation()?,
     }))
 }
 
@@ -497,6 +497,9 @@ pub(crate) fn put_index(index: Option<&Index>) -> DocBuf {
         }
         if let Some(seconds) = def.expire_after_seconds {
             out.put("expireAfterSeconds", int(seconds));
+        }
+        if let Some(collation) = &def.collation {
+            out.put("collation", Value::Document(collation.spec()));
         }
     }
     out.finish()

@@ -435,10 +435,8 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
     let collection = call.collection()?;
     let path = call.args.needed("key", call.args.text("key")?)?;
     let options = call.options(&call.args)?;
-    let filter = match call.args.document("query")? {
-        Some(query) => Filter::parse(query, &options)?,
-        None => Filter::all(),
-    };
+    let query = call.args.document("query")?.unwrap_or(Doc::empty());
+    let filter = Filter::parse(query, &options)?;
     let mut at = call.seq();
     let values = match call.transaction()? {
         Some(transaction) => transaction.run(false, |tx| match is_view(tx, &collection) {

@@ -427,7 +427,9 @@ pub(crate) fn hint(args: &Args<'_>) -> Outcome<Option<Hint>> {
 /// The requested order.
 pub(crate) fn sort(args: &Args<'_>) -> Outcome<Option<Arc<Sort>>> {
     match args.document("sort")? {
-        Some(sort) if !sort.is_empty() => Ok(Some(Arc::new(Sort::parse(sort)?))),
+        Some(sort) if !sort.is_empty() => {
+            Ok(Some(Arc::new(Sort::parse(sort)?.collated(args.collation()?.as_ref()))))
+        }
         _ => Ok(None),
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{
-    Doc, DocBuf, Filter, Options, Patterns, Pipeline, Random, Source, Stream, Value, Writer,
+    Collation, Doc, DocBuf, Filter, Options, Patterns, Pipeline, Random, Source, Stream, Value, Writer,
 };
 
 use crate::protocol::failure::{Code, Failure, Outcome};
@@ -241,12 +241,17 @@ impl<'a> Args<'a> {
     /// Options of the command for parsers of filters and updates.
     ///
     /// # Errors
-    /// A collation other than the simple one.
+    /// An invalid collation.
     pub(crate) fn options(&self, now_ms: i64, seed: u64, patterns: Patterns) -> Outcome<Options> {
-        Options::refuse_collation(self.get("collation"))?;
-        let options = Options { now_ms, variables: None, random: Random::seeded(seed), patterns };
+        let random = Random::seeded(seed);
+        let options = Options { now_ms, random, patterns, variables: None, collation: self.collation()? };
         let variables = self.document("let")?.map(|spec| evaluated(spec, &options)).transpose()?;
         Ok(Options { variables, ..options })
+    }
+
+    /// The order of text that the command asks for, if not that of its bytes.
+    pub(crate) fn collation(&self) -> Outcome<Option<Collation>> {
+        Ok(Collation::parse(self.get("collation"))?)
     }
 
     /// Rejects fields of MongoDB that are not supported here, unless they are off.

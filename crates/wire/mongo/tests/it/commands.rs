@@ -301,6 +301,70 @@ async fn indexes_are_created_used_changed_and_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn collation_of_commands_and_indexes_ignores_case() {
+    let mut client = with(1).await;
+    let caseless = doc! { "locale": "en_US", "strength": 2 };
+    let key = doc! { "name": 1 };
+    let plain = doc! { "key": key.clone(), "name": "plain", "unique": true };
+    let index = doc! { "key": key, "name": "caseless", "unique": true, "collation": caseless.clone() };
+    client.ok(doc! { "createIndexes": "people", "indexes": [plain, index] }).await;
+    let listed = batch(&client.ok(doc! { "listIndexes": "people" }).await, "firstBatch");
+    let collation = listed[2].get_document("collation").unwrap();
+    assert_eq!((collation.get_str("locale").unwrap(), collation.get_i32("strength").unwrap()), ("en_US", 2));
+    let people = ["Cid", "ann", "Bob"].map(|name| doc! { "name": name });
+    client.ok(doc! { "insert": "people", "documents": people.to_vec() }).await;
+    let again = client.ok(doc! { "insert": "people", "documents": [{ "name": "ANN" }] }).await;
+    assert!(again.get_array("writeErrors").is_ok());
+    let filter = doc! { "name": { "$in": ["ANN", "bob"] } };
+    let find = doc! { "find": "people", "filter": filter.clone(), "sort": { "name": -1 }, "collation": caseless.clone() };
+    let found = batch(&client.ok(find.clone()).await, "firstBatch");
+    let names: Vec<&str> = found.iter().map(|found| found.get_str("name").unwrap()).collect();
+    assert_eq!(names, ["Bob", "ann"]);
+    let explained = client.ok(doc! { "explain": find }).await;
+    assert!(explained.to_string().contains("caseless"), "{explained}");
+    let count = doc! { "count": "people", "query": filter, "collation": caseless.clone() };
+    assert_eq!(client.ok(count).await.get_i32("n").unwrap(), 2);
+    let statement =
+        doc! { "q": { "name": "CID" }, "u": { "$set": { "age": 7 } }, "collation": caseless.clone() };
+    let updated = client.ok(doc! { "update": "people", "updates": [statement] }).await;
+    assert_eq!(updated.get_i32("nModified").unwrap(), 1);
+    let modify = doc! { "findAndModify": "people", "query": { "name": "BOB" }, "remove": true, "collation": caseless.clone() };
+    let removed = client.ok(modify).await;
+    assert_eq!(removed.get_document("value").unwrap().get_str("name").unwrap(), "Bob");
+    let statement = doc! { "q": { "name": "Ann" }, "limit": 1, "collation": caseless };
+    let deleted = client.ok(doc! { "delete": "people", "deletes": [statement] }).await;
+    assert_eq!(deleted.get_i32("n").unwrap(), 1);
+    let without =
+        batch(&client.ok(doc! { "find": "people", "filter": { "name": "CID" } }).await, "firstBatch");
+    assert_eq!(without, Vec::<Document>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collation_of_aggregate_and_distinct_applies_to_collections_and_views() {
+    let mut client = with(1).await;
+    let caseless = doc! { "locale": "en", "strength": 2 };
+    let people = ["ann", "Bob", "ANN"].map(|name| doc! { "name": name });
+    client.ok(doc! { "insert": "people", "documents": people.to_vec() }).await;
+    client.ok(doc! { "create": "view", "viewOn": "people", "pipeline": [] }).await;
+    for name in ["people", "view"] {
+        let stages = [
+            doc! { "$match": { "$expr": { "$ne": ["$name", "BOB"] } } },
+            doc! { "$group": { "_id": "$name", "n": { "$sum": 1 } } },
+        ];
+        let command = doc! { "aggregate": name, "pipeline": stages.to_vec(), "cursor": {}, "collation": caseless.clone() };
+        let found = batch(&client.ok(command).await, "firstBatch");
+        assert_eq!(found, [doc! { "_id": "ann", "n": 2 }]);
+        let command = doc! { "distinct": name, "key": "name", "collation": caseless.clone() };
+        let values = client.ok(command).await;
+        assert_eq!(values.get_array("values").unwrap().len(), 2);
+        let command = doc! { "find": name, "filter": { "name": "aNN" }, "sort": { "name": 1 }, "collation": caseless.clone() };
+        assert_eq!(batch(&client.ok(command).await, "firstBatch").len(), 2);
+        let command = doc! { "count": name, "query": { "name": "aNN" }, "collation": caseless.clone() };
+        assert_eq!(client.ok(command).await.get_i32("n").unwrap(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
     let mut client = with(1).await;
     for (command, code) in [
@@ -312,7 +376,12 @@ async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
         (doc! { "find": "c", "skip": -1 }, 51_024),
         (doc! { "find": "c", "tailable": true }, 2),
         (doc! { "find": "c", "awaitData": true }, 9),
-        (doc! { "find": "c", "collation": { "locale": "fr" } }, 115),
+        (doc! { "find": "c", "collation": { "locale": "klingon" } }, 2),
+        (doc! { "find": "c", "collation": { "locale": "fr", "colour": 1 } }, 40415),
+        (doc! { "find": "c", "collation": { "locale": "fr", "backwards": true } }, 115),
+        (doc! { "find": "c", "collation": { "locale": "fr", "version": "57.1" } }, 161),
+        (doc! { "aggregate": "c", "pipeline": [{ "$merge": "x" }], "cursor": {}, "collation": { "locale": "fr" } }, 115),
+        (doc! { "create": "x", "collation": { "locale": "fr" } }, 115),
         (doc! { "find": "c", "readConcern": { "level": "psychic" } }, 2),
         (doc! { "find": "c", "lsid": { "id": 3 } }, 14),
         (doc! { "find": "c", "apiVersion": "2" }, 322),

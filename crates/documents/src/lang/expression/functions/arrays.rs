@@ -1,8 +1,10 @@
+use std::cmp::Ordering;
+
 use super::arithmetic::{quotient, sum_of};
-use super::{Function, arg, between, fixed, named};
+use super::{Arguments, Function, arg, between, fixed, named, ordered};
 use crate::lang::budget::{Held, held, steps};
 use crate::lang::error::{Code, LangError, LangResult, refuse};
-use crate::lang::value::order;
+use crate::lang::value::ordering::Order;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
@@ -34,14 +36,22 @@ pub(super) const TABLE: &[Function] = &[
     }),
     fixed("$first", 1, |args| end("$first", args, 0)),
     fixed("$last", 1, |args| end("$last", args, -1)),
-    named("$firstN", &["input", "n"], 2, |args| some("$firstN", args, |values, n| values.truncate(n))),
-    named("$lastN", &["input", "n"], 2, |args| {
-        some("$lastN", args, |values, n| {
-            values.drain(..values.len().saturating_sub(n));
-        })
+    named("$firstN", &["input", "n"], 2, |args| {
+        let (mut values, n, _held) = some("$firstN", args)?;
+        values.truncate(n);
+        val::array(values)
     }),
-    named("$minN", &["input", "n"], 2, |args| some("$minN", args, |values, n| extremes(values, n, false))),
-    named("$maxN", &["input", "n"], 2, |args| some("$maxN", args, |values, n| extremes(values, n, true))),
+    named("$lastN", &["input", "n"], 2, |args| {
+        let (values, n, _held) = some("$lastN", args)?;
+        let dropped = values.len().saturating_sub(n);
+        val::array(values.into_iter().skip(dropped))
+    }),
+    ordered("$minN", Arguments::Named(&["input", "n"], 2), |args, order| {
+        extremes("$minN", args, false, order)
+    }),
+    ordered("$maxN", Arguments::Named(&["input", "n"], 2), |args, order| {
+        extremes("$maxN", args, true, order)
+    }),
     between("$concatArrays", 0, usize::MAX, |args| {
         let mut writer = Writer::array().bounded();
         for value in args {
@@ -55,12 +65,16 @@ pub(super) const TABLE: &[Function] = &[
         }
         val::built(writer)
     }),
-    fixed("$in", 2, |args| {
-        let array = array("$in", arg(args, 1), 40081)?;
+    ordered("$in", Arguments::Between(2, 2), |args, order| {
         let wanted = arg(args, 0).get();
-        Ok(val::bool(array.values().any(|value| order::compare_options(Some(value), wanted).is_eq())))
+        for value in array("$in", arg(args, 1), 40081)?.values() {
+            if order.compare_options(Some(value), wanted)?.is_eq() {
+                return Ok(val::bool(true));
+            }
+        }
+        Ok(val::bool(false))
     }),
-    between("$indexOfArray", 2, 4, index),
+    ordered("$indexOfArray", Arguments::Between(2, 4), index),
     between("$range", 2, 3, range),
     fixed("$reverseArray", 1, |args| {
         if arg(args, 0).is_nullish() {
@@ -71,15 +85,15 @@ pub(super) const TABLE: &[Function] = &[
     }),
     between("$slice", 2, 3, slice),
     named("$zip", &["inputs", "useLongestLength", "defaults"], 1, zip),
-    named("$sortArray", &["input", "sortBy"], 2, sort),
+    ordered("$sortArray", Arguments::Named(&["input", "sortBy"], 2), sort),
     between("$sum", 0, usize::MAX, |args| Ok(Val::Ref(numbers(args).fold(Value::Int32(0), sum_of)))),
     between("$avg", 0, usize::MAX, |args| {
         let count = Value::Int64(numbers(args).count() as i64);
         let total = numbers(args).fold(Value::Int32(0), sum_of);
         Ok(quotient(total, count).flatten().map_or(Val::NULL, Val::Ref))
     }),
-    between("$min", 0, usize::MAX, |args| extreme(args, false)),
-    between("$max", 0, usize::MAX, |args| extreme(args, true)),
+    ordered("$min", Arguments::Between(0, usize::MAX), |args, order| extreme(args, Ordering::Less, order)),
+    ordered("$max", Arguments::Between(0, usize::MAX), |args, order| extreme(args, Ordering::Greater, order)),
     between("$stdDevPop", 0, usize::MAX, |args| deviation(args, 0)),
     between("$stdDevSamp", 0, usize::MAX, |args| deviation(args, 1)),
 ];
@@ -111,24 +125,25 @@ fn end(name: &str, args: &[Val<'_>], at: i64) -> Answer {
     Ok(element(array(name, arg(args, 0), 28689)?, at))
 }
 
-/// The first or last so many elements.
-fn some(name: &str, args: &[Val<'_>], pick: fn(&mut Vec<Value<'_>>, usize)) -> Answer {
+/// The elements, how many of them are wanted, and their memory.
+fn some<'v>(name: &str, args: &'v [Val<'_>]) -> LangResult<(Vec<Value<'v>>, usize, Held)> {
     let array = array(name, arg(args, 0), 5788200)?;
     let Some(n) = arg(args, 1).or_null().as_integer().filter(|n| *n > 0) else {
         refuse!(5787908, "{name}: 'n' must be a positive integer, found {}", arg(args, 1).or_null());
     };
-    let (mut values, _held) = val::listed(array, 0)?;
-    pick(&mut values, usize::try_from(n).unwrap_or(usize::MAX));
+    let (values, held) = val::listed(array, 0)?;
+    Ok((values, usize::try_from(n).unwrap_or(usize::MAX), held))
+}
+
+fn extremes(name: &str, args: &[Val<'_>], greatest: bool, order: &Order) -> Answer {
+    let (mut values, n, held) = some(name, args)?;
+    values.retain(|value| !value.is_nullish());
+    order.sort(&mut values, greatest, &held)?;
+    values.truncate(n);
     val::array(values)
 }
 
-fn extremes(values: &mut Vec<Value<'_>>, n: usize, greatest: bool) {
-    values.retain(|value| !value.is_nullish());
-    values.sort_by(|a, b| if greatest { order::compare(*b, *a) } else { order::compare(*a, *b) });
-    values.truncate(n);
-}
-
-fn index(args: &[Val<'_>]) -> Answer {
+fn index(args: &[Val<'_>], order: &Order) -> Answer {
     if arg(args, 0).is_nullish() {
         return Ok(Val::NULL);
     }
@@ -146,13 +161,12 @@ fn index(args: &[Val<'_>]) -> Answer {
     };
     let (start, end) = (bound(2, 0)?, bound(3, usize::MAX)?);
     let wanted = arg(args, 1).get();
-    let found = array
-        .values()
-        .enumerate()
-        .skip(start)
-        .take(end.saturating_sub(start))
-        .find(|(_, value)| order::compare_options(Some(*value), wanted).is_eq());
-    Ok(found.map_or(Val::Ref(Value::Int32(-1)), |(at, _)| val::int(at)))
+    for (at, value) in array.values().enumerate().skip(start).take(end.saturating_sub(start)) {
+        if order.compare_options(Some(value), wanted)?.is_eq() {
+            return Ok(val::int(at));
+        }
+    }
+    Ok(Val::Ref(Value::Int32(-1)))
 }
 
 fn range(args: &[Val<'_>]) -> Answer {
@@ -262,7 +276,7 @@ fn zip(args: &[Val<'_>]) -> Answer {
     val::built(writer)
 }
 
-fn sort(args: &[Val<'_>]) -> Answer {
+fn sort(args: &[Val<'_>], order: &Order) -> Answer {
     if arg(args, 0).is_nullish() {
         return Ok(Val::NULL);
     }
@@ -270,7 +284,7 @@ fn sort(args: &[Val<'_>]) -> Answer {
     let (mut values, held) = val::listed(array("$sortArray", arg(args, 0), 2942504)?, 3 * KEY_BYTES)?;
     match arg(args, 1).or_null() {
         Value::Document(spec) => {
-            let sort = Sort::parse(spec)?;
+            let sort = Sort::parse(spec)?.ordered(order.clone());
             let mut keyed = Vec::with_capacity(values.len());
             for value in values {
                 let key = sort.key(value.as_document().unwrap_or(Doc::empty()))?;
@@ -281,8 +295,7 @@ fn sort(args: &[Val<'_>]) -> Answer {
             values = keyed.into_iter().map(|(_, value)| value).collect();
         }
         direction => match direction.as_integer() {
-            Some(1) => values.sort_by(|a, b| order::compare(*a, *b)),
-            Some(-1) => values.sort_by(|a, b| order::compare(*b, *a)),
+            Some(direction @ (1 | -1)) => order.sort(&mut values, direction < 0, &held)?,
             _ => refuse!(2942507, "$sortArray: sortBy must be a document, 1 or -1, found: {direction}"),
         },
     }
@@ -305,13 +318,15 @@ fn numbers<'v>(args: &'v [Val<'_>]) -> impl Iterator<Item = Value<'v>> {
     operands(args).filter(|value| value.is_number())
 }
 
-fn extreme(args: &[Val<'_>], greatest: bool) -> Answer {
-    let values = operands(args).filter(|value| !value.is_nullish());
-    let found = if greatest {
-        values.max_by(|a, b| order::compare(*a, *b))
-    } else {
-        values.min_by(|a, b| order::compare(*a, *b))
-    };
+/// The least or greatest of the operands: the one that compares as `better` with all before it.
+fn extreme(args: &[Val<'_>], better: Ordering, order: &Order) -> Answer {
+    let mut found = None;
+    for value in operands(args).filter(|value| !value.is_nullish()) {
+        found = match found {
+            Some(own) if order.compare(value, own)? != better => Some(own),
+            _ => Some(value),
+        };
+    }
     Ok(found.map_or(Val::NULL, val::own))
 }
 

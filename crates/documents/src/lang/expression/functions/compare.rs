@@ -1,22 +1,27 @@
-use super::{Function, arg, fixed};
+use super::{Arguments, Function, arg, fixed, ordered};
+use crate::lang::error::LangResult;
 use crate::lang::value::Value;
-use crate::lang::value::order;
-use crate::lang::value::val::{self, Val};
+use crate::lang::value::ordering::Order;
+use crate::lang::value::val::{self, Answer, Val};
 
 use std::cmp::Ordering;
 
 pub(super) const TABLE: &[Function] = &[
-    fixed("$eq", 2, |args| Ok(val::bool(order(args).is_eq()))),
-    fixed("$ne", 2, |args| Ok(val::bool(order(args).is_ne()))),
-    fixed("$gt", 2, |args| Ok(val::bool(order(args).is_gt()))),
-    fixed("$gte", 2, |args| Ok(val::bool(order(args).is_ge()))),
-    fixed("$lt", 2, |args| Ok(val::bool(order(args).is_lt()))),
-    fixed("$lte", 2, |args| Ok(val::bool(order(args).is_le()))),
-    fixed("$cmp", 2, |args| Ok(Val::Ref(Value::Int32(order(args) as i32)))),
+    comparison("$eq", |args, order| Ok(val::bool(compared(args, order)?.is_eq()))),
+    comparison("$ne", |args, order| Ok(val::bool(compared(args, order)?.is_ne()))),
+    comparison("$gt", |args, order| Ok(val::bool(compared(args, order)?.is_gt()))),
+    comparison("$gte", |args, order| Ok(val::bool(compared(args, order)?.is_ge()))),
+    comparison("$lt", |args, order| Ok(val::bool(compared(args, order)?.is_lt()))),
+    comparison("$lte", |args, order| Ok(val::bool(compared(args, order)?.is_le()))),
+    comparison("$cmp", |args, order| Ok(Val::Ref(Value::Int32(compared(args, order)? as i32)))),
     fixed("$not", 1, |args| Ok(val::bool(!arg(args, 0).get().is_some_and(Value::is_truthy)))),
 ];
 
+const fn comparison(name: &'static str, call: fn(&[Val<'_>], &Order) -> Answer) -> Function {
+    ordered(name, Arguments::Between(2, 2), call)
+}
+
 /// In expressions, values of all types compare with one another.
-fn order(args: &[Val<'_>]) -> Ordering {
-    order::compare_options(arg(args, 0).get(), arg(args, 1).get())
+fn compared(args: &[Val<'_>], order: &Order) -> LangResult<Ordering> {
+    order.compare_options(arg(args, 0).get(), arg(args, 1).get())
 }

@@ -6,7 +6,7 @@
 use ropewalk_base::civil;
 
 use super::zones::{Zone, offset};
-use super::{Arguments, Function, arg, fixed, named};
+use super::{Arguments, Function, arg, fixed, named, plain};
 use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
@@ -15,7 +15,7 @@ use crate::lang::value::{DOCUMENT_BYTES_MAX, Value};
 const DAY_MS: i64 = 86_400_000;
 
 const fn part(name: &'static str, call: fn(&[Val<'_>]) -> Answer) -> Function {
-    Function { name, arguments: Arguments::NamedOrOne(&["date", "timezone"], 1), call }
+    plain(name, Arguments::NamedOrOne(&["date", "timezone"], 1), call)
 }
 
 pub(super) const TABLE: &[Function] = &[

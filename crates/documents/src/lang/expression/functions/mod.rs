@@ -11,6 +11,7 @@ mod strings;
 mod text_search;
 mod zones;
 
+use crate::lang::value::ordering::Order;
 use crate::lang::value::val::{Answer, Val};
 
 pub(crate) use arithmetic::{product_of, quotient, sum_of};
@@ -22,7 +23,15 @@ pub(crate) use objects::Merged;
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     pub(crate) arguments: Arguments,
-    pub(crate) call: fn(&[Val<'_>]) -> Answer,
+    pub(crate) call: Call,
+}
+
+/// The code of a function.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Call {
+    Plain(fn(&[Val<'_>]) -> Answer),
+    /// It compares values.
+    Ordered(fn(&[Val<'_>], &Order) -> Answer),
 }
 
 /// How its operands are written.
@@ -57,7 +66,19 @@ const fn fixed(name: &'static str, count: usize, call: fn(&[Val<'_>]) -> Answer)
 }
 
 const fn between(name: &'static str, least: usize, most: usize, call: fn(&[Val<'_>]) -> Answer) -> Function {
-    Function { name, arguments: Arguments::Between(least, most), call }
+    plain(name, Arguments::Between(least, most), call)
+}
+
+const fn plain(name: &'static str, arguments: Arguments, call: fn(&[Val<'_>]) -> Answer) -> Function {
+    Function { name, arguments, call: Call::Plain(call) }
+}
+
+const fn ordered(
+    name: &'static str,
+    arguments: Arguments,
+    call: fn(&[Val<'_>], &Order) -> Answer,
+) -> Function {
+    Function { name, arguments, call: Call::Ordered(call) }
 }
 
 const fn named(
@@ -66,7 +87,7 @@ const fn named(
     required: usize,
     call: fn(&[Val<'_>]) -> Answer,
 ) -> Function {
-    Function { name, arguments: Arguments::Named(names, required), call }
+    plain(name, Arguments::Named(names, required), call)
 }
 
 /// The operand at a position; a parser has checked their number.

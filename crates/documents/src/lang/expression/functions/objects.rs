@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::{Arguments, Function, arg, between, fixed, named};
+use super::{Arguments, Function, arg, between, fixed, named, plain};
 use crate::lang::budget::{Held, byte_steps, held};
 use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
@@ -9,7 +9,7 @@ use crate::lang::value::{Doc, Value};
 
 pub(super) const TABLE: &[Function] = &[
     between("$mergeObjects", 0, usize::MAX, merge),
-    Function { name: "$getField", arguments: Arguments::NamedOrOne(&["field", "input"], 1), call: get },
+    plain("$getField", Arguments::NamedOrOne(&["field", "input"], 1), get),
     named("$setField", &["field", "input", "value"], 3, set),
     named("$unsetField", &["field", "input"], 2, set),
     fixed("$bsonSize", 1, |args| match arg(args, 0).or_null() {

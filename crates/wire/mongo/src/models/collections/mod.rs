@@ -163,6 +163,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
 /// Filter, fields and bounds of the query.
 fn chosen(call: &Call<'_>) -> Outcome<Chosen> {
     let (args, options) = (&call.args, call.options(&call.args)?);
+    options.refuse_collation("a collection of events or rows")?;
     let filter = call.filter()?;
     let projection = args.document("projection")?.filter(|projection| !projection.is_empty());
     let projection = projection.map(|projection| Projection::parse(projection, &options)).transpose()?;
