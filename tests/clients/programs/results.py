@@ -52,8 +52,10 @@ def programs(results):
             result = f"works: {found['passed']} tests" if found["passed"] != 1 else "works: 1 test"
             if found["skipped"]:
                 result += f", {found['skipped']} not run"
-        else:
+        elif found["outcome"] == "stops":
             result = f"stops: {found['reason']}"
+        else:
+            result = f"not measured: {found['reason']}"
         yield f"| {found['title']} | {found['protocol']} | {found['measured']} | {cell(result)} | {found['date']} |"
 
 

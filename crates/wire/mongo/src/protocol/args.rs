@@ -249,7 +249,7 @@ impl<'a> Args<'a> {
         Ok(Options { variables, ..options })
     }
 
-    /// The order of text that the command asks for, if not that of its bytes.
+    /// The order of text that the command requests, if not that of its bytes.
     pub(crate) fn collation(&self) -> Outcome<Option<Collation>> {
         Ok(Collation::parse(self.get("collation"))?)
     }
