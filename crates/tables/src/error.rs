@@ -159,6 +159,12 @@ pub enum TablesError {
         /// The referenced row.
         what: String,
     },
+    /// A definition cannot change while checks of the table's deferred constraints wait.
+    #[error("table {table:?}: deferred constraints have not been checked in this transaction")]
+    ChecksWait {
+        /// The table.
+        table: String,
+    },
     /// A value was given for a column that is always generated.
     #[error("table {table:?}, column {column:?}: its values are always generated")]
     Generated {

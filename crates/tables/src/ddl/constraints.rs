@@ -40,7 +40,7 @@ impl TablesTx<'_> {
             || parent
                 .indexes
                 .iter()
-                .any(|i| i.unique && i.ready && i.plain_columns().as_ref() == Some(&parent_columns));
+                .any(|i| i.is_always_unique() && i.ready && i.plain_columns().as_ref() == Some(&parent_columns));
         if !unique {
             let what =
                 format!("{:?} is neither the primary key of {:?} nor unique", def.parent_columns, def.parent);
@@ -83,7 +83,7 @@ impl TablesTx<'_> {
             parent.referenced_by.push(parts.id);
             self.put_parts(parent, false)?;
         }
-        let (on_delete, on_update) = (def.on_delete, def.on_update);
+        let (on_delete, on_update, deferral) = (def.on_delete, def.on_update, def.deferral);
         let parent = parent.id;
         parts.foreign_keys.push(ForeignKey {
             name,
@@ -92,6 +92,7 @@ impl TablesTx<'_> {
             parent_columns,
             on_delete,
             on_update,
+            deferral,
             index,
         });
         Ok(())

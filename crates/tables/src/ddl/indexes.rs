@@ -79,8 +79,12 @@ impl TablesTx<'_> {
             None => fresh_name(|name| index_name_taken(parts, name), label),
         };
         check_name(&parts.name, "index", &name)?;
+        if def.deferral.is_deferrable() && !(def.unique && !def.stands_alone && filter.is_none()) {
+            return Err(invalid(&parts.name, format!("index {name:?} is no constraint and cannot be deferred")));
+        }
         let (unique, stands_alone, of_key) = (def.unique, def.unique && def.stands_alone, def.of_key);
-        Ok(Index { object: self.new_object()?, name, columns, unique, stands_alone, of_key, filter, ready })
+        let (object, deferral) = (self.new_object()?, def.deferral);
+        Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, deferral, ready })
     }
 
     /// Creates an index and fills it within this transaction, which conflicts with concurrent writes to the
@@ -158,7 +162,7 @@ impl TablesTx<'_> {
             }
             let index = parts.indexes.remove(place);
             let mut dependent = parts.foreign_keys.iter().find(|key| key.index == index.object).cloned();
-            let plain = index.plain_columns().filter(|plain| index.unique && *plain != parts.key);
+            let plain = index.plain_columns().filter(|plain| index.is_always_unique() && *plain != parts.key);
             for child in schema.parts.referenced_by.iter().filter(|_| plain.is_some()) {
                 let child = tx.schema_by_id(*child)?;
                 let needs = |key: &&ForeignKey| {

@@ -138,6 +138,13 @@ impl TablesTx<'_> {
                 index.name()
             ));
         }
+        let deferred = |index: &&crate::schema::Index| index.deferral.is_deferrable() && index.reads(id);
+        if let Some(index) = parts.indexes.iter().find(deferred) {
+            return Err(format!(
+                "column {name:?} is part of the deferrable constraint {:?}: drop that first",
+                index.name()
+            ));
+        }
         let column = parts.columns.iter().find(|column| column.id == id);
         if column.is_some_and(|column| column.identity.is_some())
             && !matches!(ty, Type::INT2 | Type::INT4 | Type::INT8)

@@ -195,6 +195,7 @@ impl TablesTx<'_> {
         self.ddl(|tx| {
             let schema = tx.known(name)?;
             tx.not_referenced(&schema)?;
+            tx.check_settled(schema.id(), name)?;
             for foreign in schema.foreign_keys() {
                 if foreign.parent != schema.id() {
                     let mut parent = tx.schema_by_id(foreign.parent)?.parts.clone();

@@ -9,7 +9,7 @@ use ropewalk_base::{DecodeError, Decoder, put_varint};
 use crate::error::TablesError;
 use crate::schema::{Index, KEY_BYTES_MAX, Schema};
 use crate::value::Value;
-use crate::value::key::{put_marked, put_value};
+use crate::value::key::{put_marked, put_value, take_marked, take_value};
 
 /// Replaces `out` by the key of the row with these primary key values. The key may exceed the limit for
 /// keys: then a lookup finds nothing, and a write checks the length.
@@ -90,6 +90,16 @@ pub(crate) struct Entry {
     pub(crate) value: Vec<u8>,
     /// No other row may have this key.
     pub(crate) exclusive: bool,
+    /// For a deferrable unique index: bytes of the key that one row may have when the constraint is checked.
+    pub(crate) once: Option<usize>,
+}
+
+impl Entry {
+    /// The part of the key on which writers of equal values wait for each other.
+    pub(crate) fn contested(&self) -> Option<&[u8]> {
+        let bytes = if self.exclusive { Some(self.key.len()) } else { self.once };
+        bytes.and_then(|bytes| self.key.get(..bytes))
+    }
 }
 
 /// The entry of a row with these `values`; `None` when the index omits the row.
@@ -113,14 +123,16 @@ pub(crate) fn index_entry(
         return Ok(None);
     }
     let mut key = index.object.to_be_bytes().to_vec();
-    let mut exclusive = index.unique;
+    let mut is_single = index.unique;
     for part in &index.columns {
         let value = part.expr.eval(&column).map_err(failed)?;
-        exclusive &= !value.is_null();
+        is_single &= !value.is_null();
         put_marked(&mut key, &value, part.order);
     }
     check_length(schema, "index key", key.len() - 4)?;
     let suffix = row_key.get(4..).expect("a row's key begins with its object");
+    let exclusive = is_single && index.is_always_unique();
+    let once = (is_single && !exclusive).then_some(key.len());
     let mut value = vec![u8::from(exclusive)];
     if exclusive {
         value.extend_from_slice(suffix);
@@ -132,7 +144,30 @@ pub(crate) fn index_entry(
         entry_row(schema.parts.rows, &key, &value).is_ok_and(|row| row.get(4..) == Some(suffix)),
         "an index entry leads to its row"
     );
-    Ok(Some(Entry { key, value, exclusive }))
+    Ok(Some(Entry { key, value, exclusive, once }))
+}
+
+/// The values of a parent's columns, in the order of `columns`, from the key by which a foreign key finds it.
+pub(crate) fn referred_values(
+    parent: &Schema,
+    columns: &[u16],
+    key: &[u8],
+) -> Result<Vec<Value<'static>>, DecodeError> {
+    let (object, mut rest) = key.split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let object = u32::from_be_bytes(*object);
+    let index = parent.indexes().iter().find(|index| index.object == object);
+    let mut values = Vec::with_capacity(columns.len());
+    for (ordinal, id) in columns.iter().enumerate() {
+        let column = parent.columns().iter().find(|column| column.id == *id);
+        let ty = column.ok_or(DecodeError { what: "column of a key", offset: 0 })?.ty;
+        let (value, tail) = match index.and_then(|index| index.columns.get(ordinal)) {
+            Some(part) => take_marked(part.ty, part.order, rest)?,
+            None => take_value(ty, rest)?,
+        };
+        values.push(value);
+        rest = tail;
+    }
+    Ok(values)
 }
 
 /// The key of the row that an index entry refers to.

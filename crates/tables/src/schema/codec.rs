@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
-use crate::schema::define::{Action, DefaultValue, Identity};
+use crate::schema::define::{Action, DefaultValue, Deferral, Identity};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::LayoutColumn;
 use crate::schema::{Check, Column, ForeignKey, Index, IndexColumn, Parts};
@@ -74,6 +74,19 @@ fn one_of<T: Copy>(decoder: &mut Decoder<'_>, all: &[T], what: &'static str) -> 
 const ACTIONS: [Action; 5] =
     [Action::NoAction, Action::Restrict, Action::Cascade, Action::SetNull, Action::SetDefault];
 const IDENTITIES: [Identity; 2] = [Identity::ByDefault, Identity::Always];
+const DEFERRALS: [Deferral; 3] =
+    [Deferral::NotDeferrable, Deferral::InitiallyImmediate, Deferral::InitiallyDeferred];
+
+/// Lowest bit of the deferral in the byte that it shares.
+const DEFERRAL_BIT: u8 = 4;
+
+/// A byte whose lower half has a number or flags, and whose upper half has the deferral.
+fn take_deferral(decoder: &mut Decoder<'_>, what: &'static str) -> Result<(u8, Deferral), DecodeError> {
+    let offset = decoder.offset();
+    let byte = decoder.u8(what)?;
+    let deferral = DEFERRALS.get(usize::from(byte >> DEFERRAL_BIT)).copied();
+    Ok((byte & ((1 << DEFERRAL_BIT) - 1), deferral.ok_or(DecodeError { what: "known deferral", offset })?))
+}
 
 fn put_column(out: &mut Vec<u8>, column: &Column) {
     put_id(out, column.id);
@@ -151,7 +164,8 @@ fn put_index(out: &mut Vec<u8>, index: &Index) {
         out.push(u8::from(column.order.descending) | u8::from(column.order.nulls_first) << 1);
         column.ty.encode(out);
     });
-    out.push(u8::from(index.unique) | u8::from(index.stands_alone) << 1 | u8::from(index.of_key) << 2);
+    let flags = u8::from(index.unique) | u8::from(index.stands_alone) << 1 | u8::from(index.of_key) << 2;
+    out.push(flags | (index.deferral as u8) << DEFERRAL_BIT);
     put_option(out, index.filter.as_ref(), |out, filter| filter.encode(out));
     out.push(u8::from(index.ready));
 }
@@ -169,7 +183,8 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
         Ok(IndexColumn { expr, order, ty: Type::decode(d)? })
     })?;
     let offset = decoder.offset();
-    let (unique, stands_alone, of_key) = match decoder.u8("flags of an index")? {
+    let (flags, deferral) = take_deferral(decoder, "flags of an index")?;
+    let (unique, stands_alone, of_key) = match flags {
         0 => (false, false, false),
         1 => (true, false, false),
         3 => (true, true, false),
@@ -177,7 +192,8 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
         _ => return Err(DecodeError { what: "known flags of an index", offset }),
     };
     let filter = take_option(decoder, Expr::decode)?;
-    Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, ready: take_bool(decoder)? })
+    let ready = take_bool(decoder)?;
+    Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, deferral, ready })
 }
 
 fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
@@ -185,20 +201,23 @@ fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
     put_list(out, &key.columns, |out, id| put_id(out, *id));
     put_u32(out, key.parent);
     put_list(out, &key.parent_columns, |out, id| put_id(out, *id));
-    out.extend_from_slice(&[key.on_delete as u8, key.on_update as u8]);
+    let on_update = key.on_update as u8 | (key.deferral as u8) << DEFERRAL_BIT;
+    out.extend_from_slice(&[key.on_delete as u8, on_update]);
     put_u32(out, key.index);
 }
 
 fn take_foreign_key(decoder: &mut Decoder<'_>) -> Result<ForeignKey, DecodeError> {
-    Ok(ForeignKey {
-        name: take_name(decoder)?,
-        columns: take_list(decoder, take_id)?,
-        parent: decoder.u32("parent")?,
-        parent_columns: take_list(decoder, take_id)?,
-        on_delete: one_of(decoder, &ACTIONS, "known action")?,
-        on_update: one_of(decoder, &ACTIONS, "known action")?,
-        index: decoder.u32("index")?,
-    })
+    let name = take_name(decoder)?;
+    let columns = take_list(decoder, take_id)?;
+    let parent = decoder.u32("parent")?;
+    let parent_columns = take_list(decoder, take_id)?;
+    let on_delete = one_of(decoder, &ACTIONS, "known action")?;
+    let offset = decoder.offset();
+    let (on_update, deferral) = take_deferral(decoder, "known action")?;
+    let on_update = ACTIONS.get(usize::from(on_update)).copied();
+    let on_update = on_update.ok_or(DecodeError { what: "known action", offset })?;
+    let index = decoder.u32("index")?;
+    Ok(ForeignKey { name, columns, parent, parent_columns, on_delete, on_update, deferral, index })
 }
 
 impl Parts {

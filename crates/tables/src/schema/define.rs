@@ -79,6 +79,25 @@ impl ColumnDef {
     }
 }
 
+/// When a constraint is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deferral {
+    /// When the statement ends, in every transaction.
+    #[default]
+    NotDeferrable,
+    /// When the statement ends, unless the transaction defers it.
+    InitiallyImmediate,
+    /// When the transaction commits, unless the transaction makes it immediate.
+    InitiallyDeferred,
+}
+
+impl Deferral {
+    /// True for a constraint that a transaction may defer.
+    pub fn is_deferrable(self) -> bool {
+        self != Self::NotDeferrable
+    }
+}
+
 /// Definition of a new secondary index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexDef {
@@ -88,13 +107,15 @@ pub struct IndexDef {
     pub(crate) stands_alone: bool,
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
+    pub(crate) deferral: Deferral,
 }
 
 impl IndexDef {
     /// An index on columns, ascending.
     pub fn on<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
         let columns = columns.into_iter().map(|name| (Expr::column(name), KeyOrder::ASC)).collect();
-        Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None }
+        let deferral = Deferral::NotDeferrable;
+        Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None, deferral }
     }
 
     /// Adds a column or expression.
@@ -123,6 +144,14 @@ impl IndexDef {
     #[must_use]
     pub fn alone(mut self) -> Self {
         self.stands_alone = true;
+        self
+    }
+
+    /// Sets when a unique index is checked. One that is deferrable serves neither as the target of a foreign
+    /// key nor of ON CONFLICT.
+    #[must_use]
+    pub fn deferral(mut self, deferral: Deferral) -> Self {
+        self.deferral = deferral;
         self
     }
 
@@ -159,6 +188,7 @@ pub struct ForeignKeyDef {
     pub(crate) parent_columns: Vec<String>,
     pub(crate) on_delete: Action,
     pub(crate) on_update: Action,
+    pub(crate) deferral: Deferral,
 }
 
 impl ForeignKeyDef {
@@ -175,6 +205,7 @@ impl ForeignKeyDef {
             parent_columns: parent_columns.into_iter().map(Into::into).collect(),
             on_delete: Action::NoAction,
             on_update: Action::NoAction,
+            deferral: Deferral::NotDeferrable,
         }
     }
 
@@ -196,6 +227,13 @@ impl ForeignKeyDef {
     #[must_use]
     pub fn on_update(mut self, action: Action) -> Self {
         self.on_update = action;
+        self
+    }
+
+    /// Sets when the references are checked. Actions other than [`Action::NoAction`] are never deferred.
+    #[must_use]
+    pub fn deferral(mut self, deferral: Deferral) -> Self {
+        self.deferral = deferral;
         self
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ropewalk_engine::LockMode;
 
 use crate::error::TablesError;
-use crate::schema::define::{Action, DefaultValue, Identity};
+use crate::schema::define::{Action, DefaultValue, Deferral, Identity};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
@@ -150,6 +150,8 @@ pub struct Index {
     /// Created by a foreign key, and not explicitly since.
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
+    /// When its uniqueness is checked.
+    pub(crate) deferral: Deferral,
     /// False while it is being built: writes maintain it, reads do not use it.
     pub(crate) ready: bool,
 }
@@ -170,9 +172,19 @@ impl Index {
         &self.columns
     }
 
-    /// True when no two rows may be equal in it.
+    /// True when no two rows may be equal in it, at the latest when a transaction commits.
     pub fn is_unique(&self) -> bool {
         self.unique
+    }
+
+    /// True when no two rows are equal in it at any time.
+    pub fn is_always_unique(&self) -> bool {
+        self.unique && !self.deferral.is_deferrable()
+    }
+
+    /// When its uniqueness is checked.
+    pub fn deferral(&self) -> Deferral {
+        self.deferral
     }
 
     /// True for the index of a UNIQUE constraint.
@@ -219,6 +231,7 @@ pub struct ForeignKey {
     pub(crate) parent_columns: Vec<u16>,
     pub(crate) on_delete: Action,
     pub(crate) on_update: Action,
+    pub(crate) deferral: Deferral,
     /// The index over `columns` that finds the children.
     pub(crate) index: u32,
 }
@@ -257,6 +270,11 @@ impl ForeignKey {
     /// The action when a parent's key changes.
     pub fn on_update(&self) -> Action {
         self.on_update
+    }
+
+    /// When its references are checked.
+    pub fn deferral(&self) -> Deferral {
+        self.deferral
     }
 }
 
@@ -506,6 +524,22 @@ impl Schema {
     /// The foreign keys of this table.
     pub fn foreign_keys(&self) -> &[ForeignKey] {
         &self.parts.foreign_keys
+    }
+
+    /// When the foreign key or unique constraint `name` is checked; `None` without one. A primary key and a
+    /// check are not deferrable.
+    pub fn deferral_of(&self, name: &str) -> Option<Deferral> {
+        let foreign = self.foreign_keys().iter().find(|key| key.name == name).map(|key| key.deferral);
+        let index = || {
+            let found = self.indexes().iter().find(|index| index.name == name && index.is_constraint());
+            found.map(|index| index.deferral)
+        };
+        let other = || {
+            let is_key = !self.key_columns().is_empty() && self.key_name() == name;
+            let is_check = self.checks().iter().any(|check| check.name == name);
+            (is_key || is_check).then_some(Deferral::NotDeferrable)
+        };
+        foreign.or_else(index).or_else(other)
     }
 
     /// The position of a column.

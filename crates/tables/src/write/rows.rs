@@ -318,8 +318,8 @@ impl<'a> Statement<'_, 'a> {
                 continue;
             }
             if let Some(old) = old {
-                if old.exclusive {
-                    self.hold(&old.key, LockMode::Update)?;
+                if let Some(contested) = old.contested() {
+                    self.hold(contested, LockMode::Update)?;
                 }
                 self.delete_key(&old.key);
             }
@@ -337,8 +337,12 @@ impl<'a> Statement<'_, 'a> {
         entry: &Entry,
     ) -> Result<(), TablesError> {
         let rows = self.tx.spaces().rows;
-        if entry.exclusive {
-            self.hold(&entry.key, LockMode::Update)?;
+        if let Some(contested) = entry.contested() {
+            self.hold(contested, LockMode::Update)?;
+        }
+        if let (Some(contested), Some(_)) = (entry.contested(), entry.once) {
+            let (table, index, key) = (schema.id(), index.object, contested.to_vec());
+            self.pending.push(Pending::Repeated { table, index, key });
         }
         if entry.exclusive && self.peek(&entry.key)?.is_some_and(|there| there != entry.value) {
             self.tx.kv.note_read(rows, &entry.key);

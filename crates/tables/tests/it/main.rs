@@ -24,7 +24,7 @@ use ropewalk_engine::{
 };
 use ropewalk_tables::{
     ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesModel, TablesRead,
-    TablesState, TablesTx, Type, Value,
+    TablesMark, TablesState, TablesTx, Type, Value,
 };
 use ropewalk_vfs::Env;
 
@@ -139,13 +139,13 @@ impl Tx {
         TablesTx::new(&self.tables, &mut self.kv, &mut self.state)
     }
 
-    pub fn savepoint(&self) -> ropewalk_engine::KvMark {
-        self.kv.mark()
+    pub fn savepoint(&self) -> (ropewalk_engine::KvMark, TablesMark) {
+        (self.kv.mark(), self.state.mark())
     }
 
-    pub fn rollback_to(&mut self, mark: ropewalk_engine::KvMark) {
+    pub fn rollback_to(&mut self, (mark, state): (ropewalk_engine::KvMark, TablesMark)) {
         self.kv.rollback_to(mark);
-        self.state.rolled_back();
+        self.state.rolled_back(&state);
     }
 
     pub fn wrote(&self) -> bool {
@@ -162,6 +162,7 @@ impl Tx {
 
     /// The commit's number; `None` when nothing was written.
     pub fn committed(mut self) -> Result<Option<u64>, TablesError> {
+        self.t().check_deferred()?;
         let mut operations: Vec<_> = self.state.operation().into_iter().collect();
         if !self.kv.has_writes() {
             return Ok(None);

@@ -1,0 +1,255 @@
+//! Deferred constraints: checks that wait for the commit, or for the transaction to make them immediate.
+//!
+//! ```text
+//! statement ends: its checks are judged ─┬─ hold ─▶ guarded, done
+//!                                        └─ violated, constraint deferred ─▶ waits ─▶ made immediate, or commit: judged again
+//! ```
+//!
+//! Only violations wait: a later statement that breaks a check which held has a check for that itself. A
+//! judgement reads rows as they are then, not those of the statement that asked for it, so it may be repeated.
+//!
+//! Invariants
+//! 1. A transaction commits only when all its checks were judged: [`TablesState::operation`] asserts it.
+//! 2. A rollback to a savepoint restores the checks that waited there, and the constraints that were deferred.
+//! 3. While a check of a table waits, its definition does not change, so that check and definition agree.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::TablesError;
+use crate::read::TablesRead;
+use crate::schema::Schema;
+use crate::schema::define::Deferral;
+use crate::write::tx::{TablesState, TablesTx};
+use crate::write::{Pending, Values};
+
+/// Most bytes of the checks that wait in one transaction, estimated.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Estimated bytes of a check or a value, without the contents of varying length.
+pub(crate) const ITEM_BYTES: usize = 64;
+
+/// A constraint: the number of its table, and its name.
+type Named = (u32, String);
+
+/// The constraints that a transaction has deferred or made immediate.
+#[derive(Debug, Clone, Default)]
+struct Modes {
+    /// Those that are not named; `None`: as declared.
+    others: Option<bool>,
+    named: BTreeMap<Named, bool>,
+}
+
+/// A check that waits. Tables and constraints are found again when it is judged.
+#[derive(Debug, Clone)]
+pub(super) enum Check {
+    /// Rows with these values refer to a row.
+    Parent(Values),
+    /// As [`Check::Parent`], after the row that they referred to was deleted or changed.
+    Gone(Values),
+    /// One row at most has this key in the index with this object.
+    Repeated { index: u32, key: Vec<u8> },
+}
+
+struct Waiting {
+    constraint: Named,
+    check: Check,
+    bytes: usize,
+    /// The step of the transaction that judged it.
+    judged: Option<u32>,
+}
+
+/// The deferred constraints of one transaction.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    modes: Arc<Modes>,
+    waiting: Vec<Waiting>,
+    bytes: usize,
+    /// Grows when checks were judged.
+    step: u32,
+}
+
+/// A savepoint of the deferred constraints.
+#[derive(Clone)]
+pub struct TablesMark {
+    modes: Arc<Modes>,
+    waiting: usize,
+    step: u32,
+}
+
+impl Deferred {
+    pub(super) fn mark(&self) -> TablesMark {
+        TablesMark { modes: self.modes.clone(), waiting: self.waiting.len(), step: self.step }
+    }
+
+    pub(super) fn rolled_back(&mut self, mark: &TablesMark) {
+        debug_assert!(mark.waiting <= self.waiting.len(), "checks are removed by a rollback only");
+        self.modes.clone_from(&mark.modes);
+        self.waiting.truncate(mark.waiting);
+        self.bytes = self.waiting.iter().map(|waiting| waiting.bytes).sum();
+        for waiting in &mut self.waiting {
+            waiting.judged = waiting.judged.filter(|step| *step <= mark.step);
+        }
+    }
+
+    /// True when checks of constraints declared with this deferral wait for the commit.
+    pub(crate) fn defers(&self, deferral: Deferral, table: u32, name: &str) -> bool {
+        if !deferral.is_deferrable() {
+            return false;
+        }
+        // A transaction names few constraints, or none.
+        let named = match self.modes.named.is_empty() {
+            true => None,
+            false => self.modes.named.get(&(table, name.to_owned())).copied(),
+        };
+        named.or(self.modes.others).unwrap_or(deferral == Deferral::InitiallyDeferred)
+    }
+
+    fn waits(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|waiting| waiting.judged.is_none())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waits().next().is_none()
+    }
+
+    /// True while a check of the table waits.
+    pub(crate) fn concerns(&self, table: u32) -> bool {
+        self.waits().any(|waiting| waiting.constraint.0 == table)
+    }
+
+    pub(super) fn push(&mut self, constraint: Named, check: Check) -> Result<(), TablesError> {
+        let values = match &check {
+            Check::Parent(values) | Check::Gone(values) => {
+                let mut stored = Vec::new();
+                values.iter().for_each(|value| value.put_key(&mut stored));
+                stored.len() + values.len() * ITEM_BYTES
+            }
+            Check::Repeated { key, .. } => key.len(),
+        };
+        let bytes = values + ITEM_BYTES + constraint.1.len();
+        self.bytes += bytes;
+        self.waiting.push(Waiting { constraint, check, bytes, judged: None });
+        check_bytes(self.bytes)
+    }
+}
+
+/// Rejects more checks than may wait.
+pub(crate) fn check_bytes(bytes: usize) -> Result<(), TablesError> {
+    if bytes > WAITING_BYTES_MAX {
+        let (table, what) = (String::new(), "memory of the deferred checks of a transaction");
+        return Err(TablesError::TooLarge { table, what, bytes, max: WAITING_BYTES_MAX });
+    }
+    Ok(())
+}
+
+impl TablesState {
+    /// Sets a savepoint; the caller sets one for the writes as well.
+    pub fn mark(&self) -> TablesMark {
+        self.deferred.mark()
+    }
+
+    /// True while checks of deferred constraints wait: call [`TablesTx::check_deferred`] before the commit.
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+}
+
+impl TablesTx<'_> {
+    /// Defers the checks of all deferrable constraints to the commit, or makes them immediate, in this
+    /// transaction. Checks that become immediate are judged now.
+    ///
+    /// # Errors
+    /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint that would become immediate is
+    /// violated; nothing is changed then.
+    pub fn defer_all(&mut self, defers: bool) -> Result<(), TablesError> {
+        let modes = Modes { others: Some(defers), named: BTreeMap::new() };
+        self.set_modes(modes, &|_| !defers)
+    }
+
+    /// As [`TablesTx::defer_all`], for the constraint called `name` of a table.
+    ///
+    /// # Errors
+    /// As [`TablesTx::defer_all`]; [`TablesError::UnknownConstraint`]; [`TablesError::Definition`] for one that
+    /// is not deferrable.
+    pub fn defer(&mut self, table: &str, name: &str, defers: bool) -> Result<(), TablesError> {
+        self.begin();
+        let id = self.find(table)?.ok_or_else(|| TablesError::UnknownTable { name: table.to_owned() })?;
+        let schema = self.schema_by_id(id)?;
+        let unknown = || TablesError::UnknownConstraint { table: table.to_owned(), constraint: name.to_owned() };
+        let deferral = schema.deferral_of(name).ok_or_else(unknown)?;
+        if !deferral.is_deferrable() {
+            return Err(crate::error::invalid(table, format!("constraint {name:?} is not deferrable")));
+        }
+        let constraint = (schema.id(), name.to_owned());
+        let mut modes = Modes::clone(&self.state.deferred.modes);
+        modes.named.insert(constraint.clone(), defers);
+        self.set_modes(modes, &|waiting| !defers && *waiting == constraint)
+    }
+
+    /// Requires that the rows with these values have their parent when the transaction commits.
+    pub(crate) fn expect_later(
+        &mut self,
+        table: u32,
+        foreign_key: String,
+        values: Values,
+    ) -> Result<(), TablesError> {
+        self.state.deferred.push((table, foreign_key), Check::Parent(values))
+    }
+
+    fn set_modes(&mut self, modes: Modes, judges: &dyn Fn(&Named) -> bool) -> Result<(), TablesError> {
+        self.judge_waiting(judges)?;
+        self.state.deferred.modes = Arc::new(modes);
+        Ok(())
+    }
+
+    /// Judges all checks that wait.
+    ///
+    /// # Errors
+    /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint is violated.
+    pub fn check_deferred(&mut self) -> Result<(), TablesError> {
+        self.judge_waiting(&|_| true)
+    }
+
+    fn judge_waiting(&mut self, judges: &dyn Fn(&Named) -> bool) -> Result<(), TablesError> {
+        let waits = self.state.deferred.waits().filter(|waiting| judges(&waiting.constraint));
+        let waits: Vec<(Named, Check)> =
+            waits.map(|waiting| (waiting.constraint.clone(), waiting.check.clone())).collect();
+        if waits.is_empty() {
+            return Ok(());
+        }
+        self.statement(|statement| {
+            for ((table, name), check) in waits {
+                let schema = statement.tx().schema_by_id(table)?;
+                let Some(pending) = check.pending(&schema, &name) else { continue };
+                // Rows that referred to nothing may be gone by now.
+                let refers = match &pending {
+                    Pending::NeedsParent { child, key, values } => statement.refers(child, *key, values)?,
+                    _ => true,
+                };
+                if refers {
+                    statement.judge(&pending)?;
+                }
+            }
+            Ok(())
+        })?;
+        let deferred = &mut self.state.deferred;
+        deferred.step += 1;
+        for waiting in deferred.waiting.iter_mut().filter(|waiting| judges(&waiting.constraint)) {
+            waiting.judged = waiting.judged.or(Some(deferred.step));
+        }
+        Ok(())
+    }
+}
+
+impl Check {
+    /// The check against the present definition; `None` without the constraint.
+    fn pending(self, schema: &Arc<Schema>, name: &str) -> Option<Pending> {
+        let key = || schema.foreign_keys().iter().position(|key| key.name == name);
+        let child = schema.clone();
+        Some(match self {
+            Self::Parent(values) => Pending::NeedsParent { child, key: key()?, values },
+            Self::Gone(values) => Pending::ParentGone { child, key: key()?, values },
+            Self::Repeated { index, key } => Pending::Repeated { table: schema.id(), index, key },
+        })
+    }
+}
