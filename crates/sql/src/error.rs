@@ -108,6 +108,7 @@ pub mod state {
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
     pub const DUPLICATE_CURSOR: SqlState = SqlState("42P03");
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: SqlState = SqlState("55000");
+    pub const OBJECT_IN_USE: SqlState = SqlState("55006");
     pub const LOCK_NOT_AVAILABLE: SqlState = SqlState("55P03");
     pub const QUERY_CANCELED: SqlState = SqlState("57014");
     pub const CANT_CHANGE_RUNTIME_PARAM: SqlState = SqlState("55P02");
@@ -370,6 +371,12 @@ impl From<TablesError> for SqlError {
                     None,
                     Some(constraint),
                 );
+            }
+            TablesError::ChecksWait { table } => {
+                let message =
+                    format!("cannot ALTER TABLE \"{}\" because it has pending trigger events", own(table));
+                return Self::new(state::OBJECT_IN_USE, message)
+                    .hint("deferred constraints of the table are violated: SET CONSTRAINTS ALL IMMEDIATE checks them");
             }
             TablesError::Generated { .. } => {
                 return Self::new(state::GENERATED_ALWAYS, error.to_string())

@@ -34,7 +34,7 @@ pub use read::{KeyRange, TablesRead};
 pub use row::convert::FromValue;
 pub use row::{OwnedRow, Row};
 pub use schema::define::{
-    Action, ColumnDef, DefaultValue, Deferral, ForeignKeyDef, Identity, IndexDef, TableDef,
+    Action, ColumnDef, DefaultValue, Deferral, ForeignKeyDef, Identity, IndexDef, OperatorClass, TableDef,
 };
 pub use schema::enums::{EnumChange, EnumPlace, EnumType};
 pub use schema::names::{PUBLIC, qualify, schema_and_name, shown};

@@ -1,6 +1,6 @@
 //! The relations of `information_schema` (ISO 9075-11) that tools read.
 
-use ropewalk::tables::{NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
+use ropewalk::tables::{Deferral, NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
 
 use super::Catalog;
 use super::ConstraintOf;
@@ -248,7 +248,7 @@ impl Described<'_> {
 }
 
 fn constraints(catalog: &Catalog) -> Vec<Record> {
-    let row = |table: &str, name: &str, kind: &str| {
+    let row = |table: &str, name: &str, kind: &str, deferral: Deferral| {
         row![
             catalog.database.clone(),
             space(table),
@@ -257,8 +257,8 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
             space(table),
             own(table).to_owned(),
             kind.to_owned(),
-            "NO",
-            "NO",
+            yes(deferral.is_deferrable()),
+            yes(deferral == Deferral::InitiallyDeferred),
             "YES",
             if kind == "UNIQUE" { Some("YES".to_owned()) } else { None }
         ]
@@ -270,7 +270,7 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
             ConstraintOf::Foreign(..) => "FOREIGN KEY",
             ConstraintOf::Check(..) => "CHECK",
         };
-        row(constraint.table().name(), constraint.name(), kind)
+        row(constraint.table().name(), constraint.name(), kind, constraint.deferral())
     };
     catalog.constraints().map(shown).collect()
 }

@@ -13,6 +13,7 @@
 
 mod functions;
 mod information;
+pub(crate) mod operator_classes;
 mod procs;
 mod projections;
 mod relations;
@@ -23,7 +24,7 @@ mod views;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::tables::{EnumType, Schema, SequenceParams, Type, Value, qualify, schema_and_name};
+use ropewalk::tables::{Deferral, EnumType, OperatorClass, Schema, SequenceParams, Type, Value, qualify, schema_and_name};
 use ropewalk::{Database, Snapshot};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
@@ -177,6 +178,25 @@ impl IndexOf<'_> {
         found.unwrap_or(Type::TEXT)
     }
 
+    /// The operator class of the index column with this number, from 1.
+    fn class(&self, number: usize) -> OperatorClass {
+        match self {
+            Self::Key(_) => OperatorClass::Default,
+            Self::Secondary(_, index) => {
+                let column = number.checked_sub(1).and_then(|place| index.columns().get(place));
+                column.map_or(OperatorClass::Default, |column| column.class)
+            }
+        }
+    }
+
+    /// When its uniqueness is checked.
+    fn deferral(&self) -> Deferral {
+        match self {
+            Self::Key(_) => Deferral::NotDeferrable,
+            Self::Secondary(_, index) => index.deferral(),
+        }
+    }
+
     /// True if it implements a primary key or UNIQUE constraint.
     fn is_constraint(&self) -> bool {
         match self {
@@ -268,6 +288,15 @@ impl ConstraintOf<'_> {
             Self::Index(index) => index.name(),
             Self::Foreign(_, _, foreign) => foreign.name(),
             Self::Check(_, _, check) => check.name(),
+        }
+    }
+
+    /// When it is checked.
+    fn deferral(&self) -> Deferral {
+        match self {
+            Self::Index(index) => index.deferral(),
+            Self::Foreign(_, _, key) => key.deferral(),
+            Self::Check(..) => Deferral::NotDeferrable,
         }
     }
 

@@ -1,13 +1,14 @@
 //! Definitions as SQL in PostgreSQL's format: types, expressions, indexes, constraints.
 
 use ropewalk::tables::{
-    Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Precision, Scalar,
-    Schema, Type, Unary, Value,
+    Action, Binary, Check, Column, ColumnRef, DefaultValue, Deferral, Expr, Function, Identity,
+    OperatorClass, Precision, Scalar, Schema, Type, Unary, Value,
 };
 
 use super::Catalog;
 use super::ConstraintOf;
 use super::IndexOf;
+use super::operator_classes::class_of;
 use super::table_oid;
 use crate::syntax::names::{ident, literal, whole_name};
 use crate::types::names::{interval_precision, modifier_of, shown_fields, type_name};
@@ -318,6 +319,13 @@ impl Catalog {
         let mut columns = Vec::new();
         for number in 1..=width {
             let mut column = self.index_column(index, number).unwrap_or_default();
+            let class = index.class(number);
+            if class != OperatorClass::Default
+                && let Some(class) = class_of(index.column_type(number), class)
+            {
+                column += " ";
+                column += class.name;
+            }
             if let IndexOf::Secondary(_, index) = index
                 && let Some(order) =
                     number.checked_sub(1).and_then(|place| index.columns().get(place)).map(|c| c.order)
@@ -346,6 +354,16 @@ impl Catalog {
 
     /// Renders a constraint as in ALTER TABLE ADD CONSTRAINT.
     pub(crate) fn constraint_def(&self, constraint: &ConstraintOf<'_>) -> String {
+        let text = self.constraint_def_at_once(constraint);
+        text + match constraint.deferral() {
+            Deferral::NotDeferrable => "",
+            Deferral::InitiallyImmediate => " DEFERRABLE",
+            Deferral::InitiallyDeferred => " DEFERRABLE INITIALLY DEFERRED",
+        }
+    }
+
+    /// As [`Catalog::constraint_def`], without the time of the check.
+    fn constraint_def_at_once(&self, constraint: &ConstraintOf<'_>) -> String {
         match constraint {
             ConstraintOf::Index(index @ IndexOf::Key(schema)) => {
                 format!("PRIMARY KEY ({})", names(schema, &index.columns()))

@@ -1,13 +1,13 @@
 //! ALTER TABLE.
 
 use ropewalk::tables::{
-    DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Scalar, Schema, TablesError, Type,
-    Value, qualify, schema_and_name, shown,
+    DefaultValue, Expr as TableExpr, Function as TableFunction, Scalar, Schema, TablesError, Type, Value,
+    qualify, schema_and_name, shown,
 };
 use sqlparser::ast;
 
 use super::Ddl;
-use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique_index};
+use super::column::{fresh, key_at_once, plain_columns, sequence_changes, unique_index};
 use super::dependent;
 use super::unsupported;
 use crate::access::row_source::Access;
@@ -301,9 +301,7 @@ impl Ddl<'_> {
             let key_name = defined.key_name.as_deref();
             self.transaction.tables().add_primary_key(table, key_name, std::slice::from_ref(&name))?;
         }
-        for unique in defined.unique {
-            let index = IndexDef::on([name.as_str()]).unique();
-            let index = if let Some(name) = unique { index.named(name) } else { index };
+        for index in defined.unique {
             self.transaction.tables().create_index(table, index)?;
         }
         for (given, expr) in defined.checks {
@@ -341,7 +339,7 @@ impl Ddl<'_> {
                 self.transaction.tables().add_foreign_key(table, foreign_key)?;
             }
             ast::TableConstraint::PrimaryKey(primary) => {
-                not_deferred(primary.characteristics.as_ref())?;
+                key_at_once(primary.characteristics.as_ref())?;
                 if !schema.key_columns().is_empty() {
                     let message =
                         format!("multiple primary keys for table \"{}\" are not allowed", own(table));

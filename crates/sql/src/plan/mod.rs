@@ -43,7 +43,9 @@ use crate::types::outcome::ResultColumn;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
-pub(crate) use output::{check_distinct, check_distinct_on, grouped_expr, label};
+pub(crate) use output::{
+    add_determined, check_distinct, check_distinct_on, determined_keys, grouped_expr, label,
+};
 
 /// A table of FROM.
 #[derive(Clone)]
@@ -603,7 +605,7 @@ impl<'a> Planner<'a> {
 
         let mut aggregates = Vec::new();
         let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
-        let group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
+        let mut group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
         let having = self.having(select, &scope, &mut aggregates)?;
         let mut orders = Vec::new();
         for item in order {
@@ -619,6 +621,8 @@ impl<'a> Planner<'a> {
         }
         let grouped = !group_keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
+            let over = output.iter().chain(orders.iter().map(|order| &order.expr)).chain(&having);
+            add_determined(over, &mut group_keys, &scope);
             let mut over_groups = |expr: Expr| grouped_expr(expr, &group_keys, &scope, &[]);
             output = output.into_iter().map(&mut over_groups).collect::<Result<_>>()?;
             for order in &mut orders {

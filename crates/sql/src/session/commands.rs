@@ -214,6 +214,7 @@ impl Session {
             | Utility::TypeOwner(_)
             | Utility::Move(_) => self.define(&Statement::Utility(utility.clone())),
             Utility::Projection(statement) => self.projection(statement),
+            Utility::SetConstraints(statement) => self.set_constraints(statement),
             Utility::ShowAll => {
                 let rows = self.settings.all().into_iter();
                 let row = |(name, value, about): (&str, String, &str)| {

@@ -26,6 +26,8 @@ pub(crate) enum Utility {
     /// The tables of `LOCK TABLE ... IN ACCESS SHARE MODE`.
     LockForReading(Vec<String>),
     ShowAll,
+    /// SET CONSTRAINTS.
+    SetConstraints(SetConstraints),
     /// CREATE SEQUENCE and ALTER SEQUENCE.
     Sequence(SequenceStatement),
     /// ALTER TYPE ... OWNER TO.
@@ -43,6 +45,15 @@ pub(crate) enum Utility {
         on: Commented,
         text: Option<String>,
     },
+}
+
+/// SET CONSTRAINTS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SetConstraints {
+    /// Schema and name of each; `None` for ALL.
+    pub(crate) names: Option<Vec<(Option<String>, String)>>,
+    /// DEFERRED; false for IMMEDIATE.
+    pub(crate) defers: bool,
 }
 
 /// MERGE in the parser's form, which lacks DO NOTHING.
@@ -141,6 +152,7 @@ impl Utility {
             Self::Vacuum { command, .. } => command,
             Self::LockForReading(_) => "LOCK TABLE",
             Self::ShowAll => "SHOW",
+            Self::SetConstraints(_) => "SET CONSTRAINTS",
             Self::Sequence(SequenceStatement { alters: true, .. }) => "ALTER SEQUENCE",
             Self::Sequence(_) => "CREATE SEQUENCE",
             Self::TypeOwner(_) => "ALTER TYPE",
@@ -195,6 +207,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
         Some("move") => cursor_syntax::fetch(&mut words, true)?,
         Some("comment") if words.are(&["on"]) => comment(&mut words)?,
         Some("show") if words.are(&["all"]) => Utility::ShowAll,
+        Some("set") if words.are(&["constraints"]) => set_constraints(&mut words)?,
         _ => return Ok(None),
     };
     words.end()?;
@@ -662,6 +675,32 @@ fn merge(words: &mut Words<'_>) -> Result<Utility> {
         }
         _ => Err(words.error()),
     }
+}
+
+/// `SET CONSTRAINTS { ALL | name, ... } { DEFERRED | IMMEDIATE }`.
+fn set_constraints(words: &mut Words<'_>) -> Result<Utility> {
+    let names = if words.are(&["all"]) {
+        None
+    } else {
+        let mut names = Vec::new();
+        loop {
+            let mut parts = words.dotted()?;
+            let name = parts.pop().ok_or_else(|| words.error())?;
+            names.push(match parts.as_slice() {
+                [] => (None, name),
+                [schema] => (Some(schema.clone()), name),
+                _ => return Err(words.error()),
+            });
+            if !words.is(&Token::Comma) {
+                break Some(names);
+            }
+        }
+    };
+    let defers = words.are(&["deferred"]);
+    if !defers {
+        words.expect(&["immediate"])?;
+    }
+    Ok(Utility::SetConstraints(SetConstraints { names, defers }))
 }
 
 fn vacuum(words: &mut Words<'_>, command: &'static str) -> Result<Utility> {

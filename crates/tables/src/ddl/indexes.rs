@@ -9,18 +9,19 @@ use crate::read::table::Table;
 use crate::read::{KeyRange, TablesRead};
 use crate::row::OwnedRow;
 use crate::row::keys::index_entry;
-use crate::schema::define::IndexDef;
+use crate::schema::define::{IndexDef, OperatorClass};
 use crate::schema::names::{check_name, schema_and_name};
 use crate::schema::{ForeignKey, INDEXES_MAX, Index, IndexColumn, KEY_COLUMNS_MAX, Parts, Schema};
 use crate::value::expr::{ColumnRef, Expr};
 use crate::value::key::KeyOrder;
+use crate::value::types::Type;
 use crate::write::Statement;
 use crate::write::tx::TablesTx;
 
 /// Default name of an index.
 fn index_label(parts: &Parts, def: &IndexDef) -> String {
     let mut label = schema_and_name(&parts.name).1.to_owned();
-    for (expr, _) in &def.columns {
+    for (expr, ..) in &def.columns {
         label += "_";
         label += match expr {
             Expr::Column(ColumnRef::Name(name)) => name,
@@ -54,10 +55,13 @@ impl TablesTx<'_> {
     pub(super) fn new_index(&self, parts: &Parts, def: IndexDef, ready: bool) -> Result<Index, TablesError> {
         let mut columns = Vec::new();
         let label = index_label(parts, &def);
-        for (mut expr, order) in def.columns {
+        for (mut expr, order, class) in def.columns {
             let ty = bind(parts, &mut expr)?;
             match ty {
-                Some(ty) if ty.is_ordered() => columns.push(IndexColumn { expr, order, ty }),
+                Some(ty) if class != OperatorClass::Default && ty != Type::TEXT => {
+                    return Err(invalid(&parts.name, format!("{ty} has no operator class for patterns")));
+                }
+                Some(ty) if ty.is_ordered() => columns.push(IndexColumn { expr, order, ty, class }),
                 Some(ty) => {
                     return Err(invalid(&parts.name, format!("{ty} has no order and cannot be indexed")));
                 }
@@ -116,8 +120,10 @@ impl TablesTx<'_> {
     /// exists.
     fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool, TablesError> {
         let mut parts = self.known(table)?.parts.clone();
-        let plain = |(expr, order): &(Expr, KeyOrder)| match expr {
-            Expr::Column(ColumnRef::Name(name)) if *order == KeyOrder::ASC => {
+        let plain = |(expr, order, class): &(Expr, KeyOrder, OperatorClass)| match expr {
+            Expr::Column(ColumnRef::Name(name))
+                if (*order, *class) == (KeyOrder::ASC, OperatorClass::Default) =>
+            {
                 parts.columns.iter().find(|column| column.name == *name).map(|column| column.id)
             }
             _ => None,

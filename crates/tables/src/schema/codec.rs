@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
-use crate::schema::define::{Action, DefaultValue, Deferral, Identity};
+use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorClass};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::LayoutColumn;
 use crate::schema::{Check, Column, ForeignKey, Index, IndexColumn, Parts};
@@ -76,7 +76,15 @@ const ACTIONS: [Action; 5] =
 const IDENTITIES: [Identity; 2] = [Identity::ByDefault, Identity::Always];
 const DEFERRALS: [Deferral; 3] =
     [Deferral::NotDeferrable, Deferral::InitiallyImmediate, Deferral::InitiallyDeferred];
+const CLASSES: [OperatorClass; 4] = [
+    OperatorClass::Default,
+    OperatorClass::TextPattern,
+    OperatorClass::VarcharPattern,
+    OperatorClass::BpcharPattern,
+];
 
+/// Lowest bit of the operator class in the byte of a column's order.
+const CLASS_BIT: u8 = 2;
 /// Lowest bit of the deferral in the byte that it shares.
 const DEFERRAL_BIT: u8 = 4;
 
@@ -161,7 +169,8 @@ fn put_index(out: &mut Vec<u8>, index: &Index) {
     put_bytes(out, index.name.as_bytes());
     put_list(out, &index.columns, |out, column| {
         column.expr.encode(out);
-        out.push(u8::from(column.order.descending) | u8::from(column.order.nulls_first) << 1);
+        let order = u8::from(column.order.descending) | u8::from(column.order.nulls_first) << 1;
+        out.push(order | (column.class as u8) << CLASS_BIT);
         column.ty.encode(out);
     });
     let flags = u8::from(index.unique) | u8::from(index.stands_alone) << 1 | u8::from(index.of_key) << 2;
@@ -176,11 +185,10 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
         let expr = Expr::decode(d)?;
         let offset = d.offset();
         let flags = d.u8("order")?;
-        if flags > 3 {
-            return Err(DecodeError { what: "known order", offset });
-        }
+        let class = CLASSES.get(usize::from(flags >> CLASS_BIT)).copied();
+        let class = class.ok_or(DecodeError { what: "known order", offset })?;
         let order = KeyOrder { descending: flags & 1 != 0, nulls_first: flags & 2 != 0 };
-        Ok(IndexColumn { expr, order, ty: Type::decode(d)? })
+        Ok(IndexColumn { expr, order, ty: Type::decode(d)?, class })
     })?;
     let offset = decoder.offset();
     let (flags, deferral) = take_deferral(decoder, "flags of an index")?;

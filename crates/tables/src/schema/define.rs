@@ -98,11 +98,27 @@ impl Deferral {
     }
 }
 
+/// The operator class that an index column was declared with.
+///
+/// Text is ordered by its bytes in every class, so all of them find prefixes; catalogs distinguish them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OperatorClass {
+    /// That of the column's type.
+    #[default]
+    Default,
+    /// `text_pattern_ops`.
+    TextPattern,
+    /// `varchar_pattern_ops`.
+    VarcharPattern,
+    /// `bpchar_pattern_ops`.
+    BpcharPattern,
+}
+
 /// Definition of a new secondary index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexDef {
     pub(crate) name: Option<String>,
-    pub(crate) columns: Vec<(Expr, KeyOrder)>,
+    pub(crate) columns: Vec<(Expr, KeyOrder, OperatorClass)>,
     pub(crate) unique: bool,
     pub(crate) stands_alone: bool,
     pub(crate) of_key: bool,
@@ -113,7 +129,8 @@ pub struct IndexDef {
 impl IndexDef {
     /// An index on columns, ascending.
     pub fn on<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
-        let columns = columns.into_iter().map(|name| (Expr::column(name), KeyOrder::ASC)).collect();
+        let plain = |name: S| (Expr::column(name), KeyOrder::ASC, OperatorClass::Default);
+        let columns = columns.into_iter().map(plain).collect();
         let deferral = Deferral::NotDeferrable;
         Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None, deferral }
     }
@@ -121,7 +138,16 @@ impl IndexDef {
     /// Adds a column or expression.
     #[must_use]
     pub fn then_by(mut self, expr: Expr, order: KeyOrder) -> Self {
-        self.columns.push((expr, order));
+        self.columns.push((expr, order, OperatorClass::Default));
+        self
+    }
+
+    /// Sets the operator class of the last column or expression, which is a text.
+    #[must_use]
+    pub fn operator_class(mut self, class: OperatorClass) -> Self {
+        if let Some((_, _, last)) = self.columns.last_mut() {
+            *last = class;
+        }
         self
     }
 

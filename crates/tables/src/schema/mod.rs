@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ropewalk_engine::LockMode;
 
 use crate::error::TablesError;
-use crate::schema::define::{Action, DefaultValue, Deferral, Identity};
+use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorClass};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
@@ -136,6 +136,8 @@ pub struct IndexColumn {
     pub order: KeyOrder,
     /// Its type.
     pub ty: Type,
+    /// Its operator class.
+    pub class: OperatorClass,
 }
 
 /// A secondary index.

@@ -10,7 +10,7 @@ use ropewalk::tables::{Array, Interval, Scalar, Value, schema_and_name};
 use crate::access::cursors::CursorShape;
 use crate::catalog::{
     BTREE, Catalog, DATABASE, DATABASE_OWNER, HEAP, INFORMATION_SCHEMA, IndexOf, OWNER, PG_CATALOG, PUBLIC,
-    Relation, SequenceOf, ViewOf, information, projections, show, table_oid,
+    Relation, SequenceOf, ViewOf, information, operator_classes, projections, show, table_oid,
 };
 use crate::expr::Record;
 use crate::syntax::names::own;
@@ -202,7 +202,7 @@ relations! {
     "pg_operator" 2617 "oid:o oprname oprnamespace:o oprowner:o oprkind oprcanmerge:b oprcanhash:b oprleft:o oprright:o \
         oprresult:o oprcom:o oprnegate:o oprcode:o oprrest oprjoin" => none;
     "pg_opclass" 2616 "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b \
-        opckeytype:o" => none;
+        opckeytype:o" => |_| operator_classes::rows();
     "pg_cast" 2605 "oid:o castsource:o casttarget:o castfunc:o castcontext castmethod" => none;
     "pg_opfamily" 2753 "oid:o opfmethod:o opfname opfnamespace:o opfowner:o" => none;
     "pg_amop" 2602 "oid:o amopfamily:o amoplefttype:o amoprighttype:o amopstrategy:s amoppurpose amopopr:o amopmethod:o \

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use ropewalk::tables::{DefaultValue, Scalar, Schema, Type, Value};
+use ropewalk::tables::{DefaultValue, Deferral, Scalar, Schema, Type, Value};
 
 use super::{length, oids, row, vector};
+use crate::catalog::operator_classes::class_of;
 use crate::catalog::{
     BTREE, Catalog, ConstraintOf, DEFAULT_OID, HEAP, IndexOf, OWNER, SEQUENCE_COLUMNS, show, table_oid,
 };
@@ -283,6 +284,13 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
             .filter_map(|(_, number)| catalog.index_column(index, number))
             .collect();
         let expressions = (!expressions.is_empty()).then(|| expressions.join(", "));
+        let (collations, classes) = (1..=width)
+            .map(|number| {
+                let ty = index.column_type(number);
+                let class = class_of(ty, index.class(number)).map_or(0, |class| class.oid);
+                (if is_collated(ty) { 100 } else { 0 }, class)
+            })
+            .unzip::<i64, i64, Vec<_>, Vec<_>>();
         row![
             index.oid(),
             table_oid(index.table()),
@@ -292,7 +300,7 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
             false,
             matches!(index, IndexOf::Key(_)),
             false,
-            true,
+            !index.deferral().is_deferrable(),
             false,
             valid,
             false,
@@ -300,8 +308,8 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
             true,
             false,
             vector(numbers),
-            oids(vec![0; width]),
-            oids(vec![0; width]),
+            oids(collations),
+            oids(classes),
             vector(orders),
             expressions,
             filter,
@@ -352,8 +360,8 @@ pub(super) fn constraints(catalog: &Catalog) -> Vec<Record> {
             constraint.name().to_owned(),
             catalog.schema_of(table.name()),
             kind,
-            false,
-            false,
+            constraint.deferral().is_deferrable(),
+            constraint.deferral() == Deferral::InitiallyDeferred,
             true,
             table_oid(table),
             0_i64,

@@ -63,6 +63,7 @@ pub(crate) struct OnConflict {
 pub(crate) struct Target {
     index: Option<String>,
     places: Vec<usize>,
+    is_deferrable: bool,
 }
 
 pub(crate) struct Insert {
