@@ -44,6 +44,7 @@ pub use schema::{
 };
 pub use value::enum_value::EnumValue;
 pub use value::expr::{Binary, ColumnRef, Expr, Function, Unary};
+pub use value::inet::Inet;
 pub use value::interval::Interval;
 pub use value::json::{JSON_DEPTH_MAX, json_error};
 pub use value::jsonb::Jsonb;

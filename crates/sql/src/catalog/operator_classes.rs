@@ -9,6 +9,8 @@ use crate::expr::Record;
 const ANY_ARRAY: i64 = 2277;
 const ANY_ENUM: i64 = 3500;
 const TEXT: i64 = 25;
+/// Also for networks.
+const INET: i64 = 869;
 /// `char(n)`, which is text here.
 const PADDED: i64 = 1042;
 
@@ -51,7 +53,9 @@ classes! {
     10003 "bool_ops" 424 16, true Default;
     10004 "bpchar_ops" 426 PADDED, true Default;
     10006 "bytea_ops" 428 17, true Default;
+    10009 "cidr_ops" 1974 INET, false Default;
     10012 "float4_ops" 1970 700, true Default;
+    10015 "inet_ops" 1974 INET, true Default;
     10022 "interval_ops" 1982 1186, true Default;
     10038 "time_ops" 1996 1083, true Default;
     10044 "varchar_ops" 1994 TEXT, false Default;
@@ -67,6 +71,7 @@ impl ClassOf {
             ANY_ARRAY => matches!(ty, Type::Array(_)),
             ANY_ENUM => matches!(ty, Type::Scalar(Scalar::Enum(_))),
             PADDED => ty == Type::TEXT,
+            INET => matches!(ty, Type::INET | Type::CIDR),
             input => show::type_and_modifier(ty).0 == input,
         }
     }

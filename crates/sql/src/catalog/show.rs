@@ -67,7 +67,7 @@ pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
 }
 
 /// All types: PostgreSQL's number, its short name, the SQL name, the number of its array or element type.
-pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
+pub(crate) const TYPES: [(i64, &str, &str, i64); 24] = [
     (16, "bool", "boolean", 1000),
     (17, "bytea", "bytea", 1001),
     (18, "char", "\"char\"", 1002),
@@ -78,6 +78,7 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
     (25, "text", "text", 1009),
     (26, "oid", "oid", 1028),
     (114, "json", "json", 199),
+    (650, "cidr", "cidr", 651),
     (700, "float4", "real", 1021),
     (701, "float8", "double precision", 1022),
     (1042, "bpchar", "character", 1014),

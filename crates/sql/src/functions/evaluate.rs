@@ -40,6 +40,9 @@ impl Function {
                 | F::ArrayOverlaps
                 | F::Between
                 | F::Greatest
+                | F::InetOverlaps
+                | F::InetWithin
+                | F::InetWithinOrEqual
                 | F::IntervalAdd
                 | F::IntervalDivided
                 | F::IntervalTimes
@@ -173,6 +176,9 @@ impl Function {
             return Ok(value);
         }
         if let Some(value) = self.of_bytes(values)? {
+            return Ok(value);
+        }
+        if let Some(value) = self.of_inets(values)? {
             return Ok(value);
         }
         if let Some(value) = self.of_regex(values)? {

@@ -3,7 +3,7 @@
 use ropewalk::tables::Type;
 
 use crate::expr::function::Function;
-use crate::functions::{Resolved, array, bytes, date_part, json, jsonb, number, regex, text, time};
+use crate::functions::{Resolved, array, bytes, date_part, inet, json, jsonb, number, regex, text, time};
 use crate::types::names::common;
 
 /// The function with this name for arguments of these types, if any.
@@ -18,6 +18,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         .or_else(|| time::resolve(name, types))
         .or_else(|| json::resolve(name, types))
         .or_else(|| jsonb::resolve(name, types))
+        .or_else(|| inet::resolve(name, types))
         .or_else(|| resolve_general(name, types))
 }
 

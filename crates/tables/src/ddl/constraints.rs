@@ -51,6 +51,14 @@ impl TablesTx<'_> {
             let what = format!("column {:?} is NOT NULL; a foreign key cannot set it to NULL", column.name);
             return Err(invalid(&parts.name, what));
         }
+        let assigns = |action: Action| matches!(action, Action::SetNull | Action::SetDefault);
+        if assigns(def.on_delete) || assigns(def.on_update) || def.on_update == Action::Cascade {
+            let mut generated = parts.columns.iter().filter(|column| column.generated.is_some());
+            if let Some(column) = generated.find(|column| columns.contains(&column.id)) {
+                let what = format!("column {:?} is generated; a foreign key cannot set it", column.name);
+                return Err(invalid(&parts.name, what));
+            }
+        }
         let taken = |name: &str| parts.foreign_keys.iter().any(|key| key.name == name);
         let name = match def.name {
             Some(name) if taken(&name) => return Err(TablesError::Duplicate { kind: "foreign key", name }),

@@ -14,7 +14,7 @@ use crate::load::LoadOptions;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
 use crate::row::Row;
-use crate::schema::Schema;
+use crate::schema::{Column, Parts, Schema};
 use crate::value::Value;
 use crate::value::expr::{ColumnRef, Expr};
 use crate::value::types::Type;
@@ -109,6 +109,19 @@ impl TablesTx<'_> {
         })
     }
 
+    /// Moves the rows of a table to a definition with a generated column at its end. Cost: every row is rewritten.
+    pub(super) fn move_generated(&mut self, old: &Arc<Schema>, mut parts: Parts) -> Result<(), TablesError> {
+        self.guard_schema(old);
+        parts.renew_layout().map_err(|what| invalid(&parts.name, what))?;
+        let new = Arc::new(Schema::new(parts.clone()));
+        let mut loader = Loader::new(self, new.clone(), LoadOptions::default(), false)?;
+        self.move_rows(old, &mut loader, &mut |values| {
+            values.push(Value::Null);
+            new.generate(values)
+        })?;
+        loader.finish(self, Some(parts))
+    }
+
     /// The reason why a column cannot get another type, if any, as the error.
     fn may_change(&mut self, schema: &Schema, id: u16, ty: Type) -> Result<(), String> {
         let plain = Expr::Column(ColumnRef::Id(id));
@@ -144,6 +157,11 @@ impl TablesTx<'_> {
                 "column {name:?} is part of the deferrable constraint {:?}: drop that first",
                 index.name()
             ));
+        }
+        let computes =
+            |column: &&Column| column.generated.as_ref().is_some_and(|expr| column.id == id || expr.reads(id));
+        if let Some(generated) = parts.columns.iter().find(computes) {
+            return Err(format!("column {:?} is generated: drop that first", generated.name));
         }
         let column = parts.columns.iter().find(|column| column.id == id);
         if column.is_some_and(|column| column.identity.is_some())

@@ -123,7 +123,7 @@ impl Tables {
 fn fits(column: &Column, value: &Value<'_>) -> bool {
     let plain =
         !matches!(column.ty, Type::Scalar(Scalar::Json | Scalar::Jsonb | Scalar::Time | Scalar::Numeric(_)));
-    plain && column.identity.is_none() && value.value_type() == Some(column.ty)
+    plain && column.identity.is_none() && column.generated.is_none() && value.value_type() == Some(column.ty)
 }
 
 fn all_fit(schema: &Schema, values: &[Value<'_>]) -> bool {

@@ -90,6 +90,7 @@ from_value! {
     f64 = "f64": |value| value.as_f64();
     Numeric = "Numeric": |value| value.as_numeric();
     Interval = "Interval": |value| if let Value::Interval(v) = value { Some(v) } else { None };
+    Inet = "Inet": |value| if let Value::Inet(v) | Value::Cidr(v) = value { Some(v) } else { None };
     Uuid = "Uuid": |value| value.as_uuid();
     String = "String": |value| Cow::<str>::from_value(value).map(Cow::into_owned);
     Vec<u8> = "Vec<u8>": |value| Cow::<[u8]>::from_value(value).map(Cow::into_owned);

@@ -100,7 +100,8 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     put_id(out, column.id);
     put_bytes(out, column.name.as_bytes());
     column.ty.encode(out);
-    out.push(u8::from(column.nullable) | u8::from(column.precision.is_some()) << 1);
+    let flags = [column.nullable, column.precision.is_some(), column.generated.is_some()];
+    out.push(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
     match &column.default {
         DefaultValue::None => out.push(0),
         DefaultValue::Value(value) => {
@@ -125,13 +126,16 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     if let Some(precision) = column.precision {
         precision.encode(out);
     }
+    if let Some(expr) = &column.generated {
+        expr.encode(out);
+    }
 }
 
 fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
     let (id, name, ty) = (take_id(decoder)?, take_name(decoder)?, Type::decode(decoder)?);
     let offset = decoder.offset();
     let flags = decoder.u8("flags of a column")?;
-    if flags > 3 {
+    if flags > 7 {
         return Err(DecodeError { what: "known flags of a column", offset });
     }
     let mut column = Column {
@@ -154,12 +158,16 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
         missing: Value::decode(decoder)?.into_owned(),
         labels: None,
         precision: None,
+        generated: None,
     };
     if column.ty.enum_number().is_some() {
         column.labels = Some(Arc::new(EnumType::decode(decoder)?));
     }
     if flags & 2 != 0 {
         column.precision = Some(Precision::decode(decoder)?);
+    }
+    if flags & 4 != 0 {
+        column.generated = Some(Expr::decode(decoder)?);
     }
     Ok(column)
 }

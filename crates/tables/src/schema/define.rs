@@ -40,13 +40,14 @@ pub struct ColumnDef {
     pub(crate) default: DefaultValue,
     pub(crate) identity: Option<Identity>,
     pub(crate) precision: Option<Precision>,
+    pub(crate) generated: Option<Expr>,
 }
 
 impl ColumnDef {
     /// A column that may be NULL and has no default.
     pub fn new(name: impl Into<String>, ty: Type) -> Self {
-        let (default, identity, precision) = (DefaultValue::None, None, None);
-        Self { name: name.into(), ty, nullable: true, default, identity, precision }
+        let (default, identity, precision, generated) = (DefaultValue::None, None, None, None);
+        Self { name: name.into(), ty, nullable: true, default, identity, precision, generated }
     }
 
     /// Rejects NULL.
@@ -67,6 +68,13 @@ impl ColumnDef {
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = Some(precision);
+        self
+    }
+
+    /// Computes the value of each row from its other columns, whenever the row is written.
+    #[must_use]
+    pub fn generated(mut self, expr: Expr) -> Self {
+        self.generated = Some(expr);
         self
     }
 

@@ -55,6 +55,8 @@ pub struct Column {
     /// The enum type of the column, or of its elements.
     pub(crate) labels: Option<Arc<EnumType>>,
     pub(crate) precision: Option<Precision>,
+    /// The expression that computes its values.
+    pub(crate) generated: Option<Expr>,
 }
 
 impl Column {
@@ -119,6 +121,11 @@ impl Column {
     /// Whether and how the column numbers its rows.
     pub fn identity(&self) -> Option<Identity> {
         self.identity.map(|(identity, _)| identity)
+    }
+
+    /// The expression over the other columns that computes its values.
+    pub fn generated(&self) -> Option<&Expr> {
+        self.generated.as_ref()
     }
 
     /// Number of the sequence that an identity column draws from.
@@ -418,6 +425,8 @@ pub struct Schema {
     sources: Vec<Vec<Source>>,
     /// Columns of the newest layout, by their position in the schema.
     stored: Vec<usize>,
+    /// Positions of generated columns.
+    generated: Vec<usize>,
 }
 
 impl Schema {
@@ -450,7 +459,9 @@ impl Schema {
         // Only a damaged definition has no layout.
         let newest = layouts.last().map(|l| l.columns.as_slice()).unwrap_or_default();
         let stored = newest.iter().filter_map(|column| place(column.id)).collect();
-        Self { layouts, key, key_sources, sources, stored, parts }
+        let all = parts.columns.iter().enumerate();
+        let generated = all.filter(|(_, column)| column.generated.is_some()).map(|(place, _)| place).collect();
+        Self { layouts, key, key_sources, sources, stored, generated, parts }
     }
 
     /// The table's number, which never changes.
@@ -505,12 +516,42 @@ impl Schema {
     /// Lock mode for a row of which the columns at the positions in `is_set` change. A change that touches
     /// no referenced column does not block rows that refer to it.
     pub fn lock_of_change(&self, is_set: &dyn Fn(&usize) -> bool) -> LockMode {
+        // Generated columns may change with any other.
+        let is_set = |place: &usize| is_set(place) || self.generated.contains(place);
         let is_read = |index: &Index| {
             let mut columns = self.columns().iter().enumerate();
             columns.any(|(place, column)| is_set(&place) && index.reads(column.id))
         };
         let moves = self.key.iter().any(is_set) || self.parts.indexes.iter().any(|i| i.unique && is_read(i));
         if moves { LockMode::Update } else { LockMode::NoKeyUpdate }
+    }
+
+    /// Computes the generated columns of a row.
+    ///
+    /// # Errors
+    /// The expression fails for the row, or its value does not fit the column.
+    pub fn generate(&self, values: &mut [Value<'_>]) -> Result<(), TablesError> {
+        for place in &self.generated {
+            let known = self.column_at(*place)?;
+            let Some(expr) = &known.generated else { continue };
+            let column = |id| {
+                let place = self.place_of(id).ok_or("a generated column reads a column that is gone")?;
+                values.get(place).map(Value::borrowed).ok_or_else(|| "a row is short of a column".to_owned())
+            };
+            let names = || (self.name().to_owned(), known.name.clone());
+            let value = expr.eval(&column).map_err(|what| {
+                let (table, column) = names();
+                TablesError::Evaluation { table, what: format!("column {column:?}: {what}") }
+            })?;
+            let value = crate::schema::assigned(self, known, value)?.into_owned();
+            *values.get_mut(*place).expect("a row has a value for each column") = value;
+        }
+        Ok(())
+    }
+
+    /// True when one of the generated columns is part of the primary key.
+    pub(crate) fn generates_key(&self) -> bool {
+        self.generated.iter().any(|place| self.key.contains(place))
     }
 
     /// The secondary indexes.
@@ -605,4 +646,24 @@ impl Schema {
         let value = |place: &usize| values.get(*place).expect("a row has a value for each column");
         layout.put(self.layouts.len() - 1, self.stored.iter().map(value), out);
     }
+}
+
+/// A value in the stored form of a column.
+///
+/// # Errors
+/// NULL in a column that does not allow it; a value that does not fit.
+pub(crate) fn assigned<'v>(
+    schema: &Schema,
+    column: &Column,
+    value: Value<'v>,
+) -> Result<Value<'v>, TablesError> {
+    let names = || (schema.name().to_owned(), column.name.clone());
+    if value.is_null() && !column.nullable {
+        let (table, column) = names();
+        return Err(TablesError::NotNull { table, column });
+    }
+    column.keep(value).map_err(|source| {
+        let (table, column) = names();
+        TablesError::Value { table, column, source }
+    })
 }

@@ -31,10 +31,10 @@ use crate::read::TablesRead;
 use crate::read::table::Table;
 use crate::row::keys::put_row_key;
 use crate::row::{OwnedRow, Row};
-use crate::schema::Schema;
+use crate::schema::{Schema, assigned};
 use crate::value::Value;
 use crate::write::tx::TablesTx;
-use crate::write::values::{assigned, named};
+use crate::write::values::named;
 
 pub(crate) type Values = Vec<Value<'static>>;
 

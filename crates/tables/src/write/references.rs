@@ -10,10 +10,9 @@ use crate::read::{TablesRead, index_prefix};
 use crate::row::display;
 use crate::row::keys::{entry_row, put_row_key};
 use crate::schema::define::Action;
-use crate::schema::{ForeignKey, Schema};
+use crate::schema::{ForeignKey, Schema, assigned};
 use crate::value::Value;
 use crate::write::deferred::Check;
-use crate::write::values::assigned;
 use crate::write::{Change, Pending, Statement, Values, Work};
 
 /// Most rows that one statement may change through foreign keys.
@@ -201,6 +200,7 @@ impl Statement<'_, '_> {
             };
             *values.get_mut(place).expect("a row has a value for each column") = value;
         }
+        child.generate(&mut values)?;
         // The default may be the value that has just lost its parent: no change, but it must be checked.
         self.expect_parent(&child, key, &values);
         self.replace(&child, &stored, values)?;
