@@ -11,6 +11,8 @@
 //! number is a hash of its name. All fit the 32 bits of clients. Oids are returned as bigint, names and
 //! "char" as text, vectors as arrays.
 
+pub(crate) mod collations;
+pub(crate) mod extensions;
 mod functions;
 mod information;
 pub(crate) mod operator_classes;

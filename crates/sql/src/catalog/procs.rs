@@ -22,7 +22,7 @@ acos(float8) acosh(float8) asin(float8) asinh(float8) atan(float8) atan2(float8,
 degrees(float8) factorial(int8) gcd(int4,int4) gcd(int8,int8) gcd(numeric,numeric) lcm(int4,int4) lcm(int8,int8) lcm(numeric,numeric)
 min_scale(numeric) radians(float8) scale(numeric) sin(float8) sinh(float8) tan(float8) tanh(float8) trim_scale(numeric)
 width_bucket(float8,float8,float8,int4) width_bucket(numeric,numeric,numeric,int4) width_bucket(anyelement,anyarray)
-abbrev(cidr) abbrev(inet) broadcast(inet) digest(bytea,text) digest(text,text) family(inet) hmac(bytea,bytea,text) hmac(text,text,text)
+abbrev(cidr) abbrev(inet) broadcast(inet) digest(bytea,text) digest(text,text) family(inet) gen_random_bytes(int4) hmac(bytea,bytea,text) hmac(text,text,text)
 host(inet) hostmask(inet) inet_same_family(inet,inet) masklen(inet) netmask(inet) network(inet) set_masklen(cidr,int4)
 set_masklen(inet,int4) text(inet)
 bit_count(bytea) bit_length(bytea) bit_length(text) btrim(bytea,bytea) convert_from(bytea,text) convert_to(text,text) get_bit(bytea,int8)

@@ -7,8 +7,10 @@ use ropewalk::tables::{
 use sqlparser::ast;
 
 use super::Ddl;
+use super::expr::{lowered, names};
 use super::unsupported;
 use crate::access::schemas;
+use crate::catalog::collations;
 use crate::error::{Result, SqlError, state};
 use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, table_name};
@@ -102,6 +104,15 @@ impl Ddl<'_> {
                         _ => Identity::ByDefault,
                     });
                 }
+                ast::ColumnOption::Generated {
+                    generation_expr: Some(expr),
+                    generation_expr_mode: Some(ast::GeneratedExpressionMode::Stored),
+                    ..
+                } => {
+                    let (expr, _) = self.bound(expr, scope, "GENERATED", Some(ty))?;
+                    column = column.generated(lowered(&expr, &names(scope))?);
+                }
+                ast::ColumnOption::Collation(name) => column = column.collation(collations::of_column(name, ty)?),
                 other => return Err(unsupported(format!("the column option {other}"))),
             }
         }

@@ -131,6 +131,29 @@ impl Ddl<'_> {
         Ok(None)
     }
 
+    /// ALTER INDEX ... RENAME TO.
+    pub(super) fn rename_index(&mut self, name: &str, if_exists: bool, new: &str) -> Result<()> {
+        let found = match self.table_of_index(name) {
+            Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
+            found => found?,
+        };
+        let Some((table, index)) = found else {
+            let message = format!("relation \"{name}\" does not exist");
+            if if_exists {
+                self.note(format!("{message}, skipping"));
+                return Ok(());
+            }
+            return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+        };
+        if self.index_kept(&qualify(schema_and_name(&table).0, new))?.is_some() {
+            return Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{new}\" already exists")));
+        }
+        let id = i64::from(self.schema(&table)?.id());
+        self.transaction.tables().rename_constraint(&table, &index, new)?;
+        self.recomment("index", id, &index, new)?;
+        self.recomment("constraint", id, &index, new)
+    }
+
     pub(super) fn drop_index(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let found = match self.table_of_index(name) {
             Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),

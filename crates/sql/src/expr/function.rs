@@ -36,5 +36,5 @@ functions! {
     MakeTimestamp, MakeTimestamptz, Shifted,
     Abbrev, Broadcast, Family, Host, Hostmask, InetOverlaps, InetText, InetWithin, InetWithinOrEqual, Masklen, Netmask, Network,
     SameFamily, SetMasklen,
-    Digest, Hmac,
+    Digest, Hmac, RandomBytes,
 }

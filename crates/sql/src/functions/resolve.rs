@@ -30,6 +30,7 @@ fn resolve_general(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     match (name, types.len()) {
         ("pi", 0) => resolved(F::Pi, Vec::new(), Type::FLOAT8),
         ("random", 0) => resolved(F::Random, Vec::new(), Type::FLOAT8),
+        ("gen_random_bytes", 1) => resolved(F::RandomBytes, vec![Type::INT4], Type::BYTEA),
         ("gen_random_uuid", 0) => resolved(F::NewUuid, Vec::new(), Type::UUID),
         ("now" | "transaction_timestamp" | "current_timestamp", 0) => {
             resolved(F::Now, Vec::new(), Type::TIMESTAMPTZ)

@@ -211,6 +211,10 @@ impl Session {
             Utility::Sequence(_)
             | Utility::Comment { .. }
             | Utility::Identity(_)
+            | Utility::Generation(_)
+            | Utility::RenameIndex { .. }
+            | Utility::CreateExtension(_)
+            | Utility::DropExtension { .. }
             | Utility::TypeOwner(_)
             | Utility::Move(_) => self.define(&Statement::Utility(utility.clone())),
             Utility::Projection(statement) => self.projection(statement),

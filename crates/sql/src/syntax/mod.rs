@@ -11,3 +11,4 @@ pub(crate) mod projections;
 pub(crate) mod row_locks;
 pub(crate) mod squeezing;
 pub(crate) mod statements;
+pub(crate) mod type_collation;

@@ -36,6 +36,21 @@ pub(crate) enum Utility {
     Move(MoveTo),
     /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED AS IDENTITY.
     Identity(AddIdentity),
+    /// Other forms of ALTER TABLE ... ALTER COLUMN that the parser does not know.
+    Generation(AlterGeneration),
+    /// ALTER INDEX ... RENAME TO.
+    RenameIndex {
+        name: String,
+        if_exists: bool,
+        new: String,
+    },
+    /// CREATE EXTENSION.
+    CreateExtension(CreateExtension),
+    /// DROP EXTENSION.
+    DropExtension {
+        names: Vec<String>,
+        if_exists: bool,
+    },
     Merge(Box<MergeStatement>),
     Declare(Declare),
     Fetch(Fetch),
@@ -100,6 +115,34 @@ pub(crate) struct AddIdentity {
     pub(crate) changes: Vec<SequenceChange>,
 }
 
+/// A change of how the values of a column are generated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AlterGeneration {
+    pub(crate) table: String,
+    /// IF EXISTS of the table.
+    pub(crate) if_exists: bool,
+    pub(crate) column: String,
+    pub(crate) change: GenerationChange,
+}
+
+/// A part of [`AlterGeneration`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GenerationChange {
+    /// SET GENERATED ALWAYS, or BY DEFAULT.
+    SetGenerated { always: bool },
+    DropIdentity { if_exists: bool },
+    DropExpression { if_exists: bool },
+}
+
+/// CREATE EXTENSION.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CreateExtension {
+    pub(crate) name: String,
+    pub(crate) if_not_exists: bool,
+    pub(crate) schema: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
 /// ALTER ... SET SCHEMA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MoveTo {
@@ -156,7 +199,10 @@ impl Utility {
             Self::Sequence(SequenceStatement { alters: true, .. }) => "ALTER SEQUENCE",
             Self::Sequence(_) => "CREATE SEQUENCE",
             Self::TypeOwner(_) => "ALTER TYPE",
-            Self::Identity(_) => "ALTER TABLE",
+            Self::Identity(_) | Self::Generation(_) => "ALTER TABLE",
+            Self::RenameIndex { .. } => "ALTER INDEX",
+            Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::DropExtension { .. } => "DROP EXTENSION",
             Self::Move(moved) => moved.what.command(),
             Self::Comment { .. } => "COMMENT",
             Self::Merge(_) => "MERGE",
@@ -197,7 +243,13 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
             Some(utility) => utility,
             None => return Ok(None),
         },
-        Some("alter") => match add_identity(&mut words)? {
+        Some("create") if words.are(&["extension"]) => create_extension(&mut words)?,
+        Some("drop") if words.are(&["extension"]) => drop_extension(&mut words)?,
+        Some("alter") if words.are(&["index"]) => match rename_index(&mut words)? {
+            Some(utility) => utility,
+            None => return Ok(None),
+        },
+        Some("alter") => match alter_generation(&mut words)? {
             Some(utility) => utility,
             None => return Ok(None),
         },
@@ -492,11 +544,52 @@ fn sequence(words: &mut Words<'_>, alters: bool) -> Result<Utility> {
     Ok(Utility::Sequence(SequenceStatement { alters, name, exists, changes }))
 }
 
-/// `ALTER TABLE t ALTER c ADD GENERATED ... AS IDENTITY (SEQUENCE NAME s ...)`, which the parser does not know with a name.
-fn add_identity(words: &mut Words<'_>) -> Result<Option<Utility>> {
+/// `ALTER INDEX [IF EXISTS] i RENAME TO j`.
+fn rename_index(words: &mut Words<'_>) -> Result<Option<Utility>> {
+    let if_exists = words.are(&["if", "exists"]);
+    let Ok(name) = words.relation() else { return Ok(None) };
+    if !words.are(&["rename", "to"]) {
+        return Ok(None);
+    }
+    Ok(Some(Utility::RenameIndex { name, if_exists, new: words.ident()? }))
+}
+
+/// `CREATE EXTENSION [IF NOT EXISTS] e [WITH] [SCHEMA s] [VERSION v] [CASCADE]`.
+fn create_extension(words: &mut Words<'_>) -> Result<Utility> {
+    let if_not_exists = words.are(&["if", "not", "exists"]);
+    let name = words.ident()?;
+    words.are(&["with"]);
+    let (mut schema, mut version) = (None, None);
+    loop {
+        if words.are(&["schema"]) {
+            schema = Some(words.ident()?);
+        } else if words.are(&["version"]) {
+            version = Some(words.string().or_else(|_| words.ident())?);
+        } else if !words.are(&["cascade"]) {
+            break;
+        }
+    }
+    Ok(Utility::CreateExtension(CreateExtension { name, if_not_exists, schema, version }))
+}
+
+/// `DROP EXTENSION [IF EXISTS] e, ... [CASCADE | RESTRICT]`.
+fn drop_extension(words: &mut Words<'_>) -> Result<Utility> {
+    let if_exists = words.are(&["if", "exists"]);
+    let mut names = vec![words.ident()?];
+    while words.is(&Token::Comma) {
+        names.push(words.ident()?);
+    }
+    let _ = words.are(&["cascade"]) || words.are(&["restrict"]);
+    Ok(Utility::DropExtension { names, if_exists })
+}
+
+/// `ALTER TABLE t ALTER c ADD GENERATED ... AS IDENTITY (SEQUENCE NAME s ...)`, which the parser does not know
+/// with a name; SET GENERATED, DROP IDENTITY and DROP EXPRESSION.
+fn alter_generation(words: &mut Words<'_>) -> Result<Option<Utility>> {
     if !words.are(&["table"]) {
         return Ok(None);
     }
+    let if_exists = words.are(&["if", "exists"]);
     words.are(&["only"]);
     let Ok(table) = words.relation() else { return Ok(None) };
     if !words.are(&["alter"]) {
@@ -504,7 +597,21 @@ fn add_identity(words: &mut Words<'_>) -> Result<Option<Utility>> {
     }
     words.are(&["column"]);
     let Ok(column) = words.ident() else { return Ok(None) };
-    if !words.are(&["add", "generated"]) {
+    let change = if words.are(&["drop", "identity"]) {
+        Some(GenerationChange::DropIdentity { if_exists: words.are(&["if", "exists"]) })
+    } else if words.are(&["drop", "expression"]) {
+        Some(GenerationChange::DropExpression { if_exists: words.are(&["if", "exists"]) })
+    } else if words.are(&["set", "generated", "always"]) {
+        Some(GenerationChange::SetGenerated { always: true })
+    } else if words.are(&["set", "generated", "by", "default"]) {
+        Some(GenerationChange::SetGenerated { always: false })
+    } else {
+        None
+    };
+    if let Some(change) = change {
+        return Ok(Some(Utility::Generation(AlterGeneration { table, if_exists, column, change })));
+    }
+    if if_exists || !words.are(&["add", "generated"]) {
         return Ok(None);
     }
     let always = words.are(&["always"]);

@@ -74,9 +74,19 @@ impl TablesTx<'_> {
             let what = format!("column {:?} is generated and has no default", def.name);
             return Err(invalid(&parts.name, what));
         }
-        let generated = None;
-        let (name, ty) = (def.name, def.ty);
-        Ok(Column { id, name, ty, nullable, default, identity, missing, labels, precision, generated })
+        Ok(Column {
+            id,
+            name: def.name,
+            ty: def.ty,
+            nullable,
+            default,
+            identity,
+            missing,
+            labels,
+            precision,
+            generated: None,
+            collation: def.collation,
+        })
     }
 
     /// Makes a column of the definition a generated one.
@@ -253,6 +263,23 @@ impl TablesTx<'_> {
                 return Err(invalid(table, format!("identity column {:?} has no default", column.name)));
             }
             column.default = kept_default(default, column.precision);
+            Ok(())
+        })
+    }
+
+    /// Names another collation for catalogs, or none: see [`ColumnDef::collation`].
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownColumn`].
+    pub fn set_collation(
+        &mut self,
+        table: &str,
+        column: &str,
+        collation: Option<&str>,
+    ) -> Result<(), TablesError> {
+        self.alter(table, |_, schema, parts| {
+            let place = schema.index_of(column)?;
+            parts.column_mut(place).collation = collation.map(str::to_owned);
             Ok(())
         })
     }

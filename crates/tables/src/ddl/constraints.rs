@@ -194,6 +194,30 @@ impl TablesTx<'_> {
         })
     }
 
+    /// Renames a check, a foreign key, an index or the primary key.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownConstraint`]; the new name is taken.
+    pub fn rename_constraint(&mut self, table: &str, name: &str, new: &str) -> Result<(), TablesError> {
+        self.alter(table, |_, schema, parts| {
+            check_name(table, "constraint", new)?;
+            let has_key = !schema.key_columns().is_empty();
+            let mut names: Vec<&mut String> = parts.checks.iter_mut().map(|check| &mut check.name).collect();
+            names.extend(parts.foreign_keys.iter_mut().map(|key| &mut key.name));
+            names.extend(parts.indexes.iter_mut().map(|index| &mut index.name));
+            names.extend(has_key.then_some(&mut parts.key_name));
+            if names.iter().any(|known| *known == new) {
+                return Err(TablesError::Duplicate { kind: "constraint", name: new.to_owned() });
+            }
+            let known = names.into_iter().find(|known| *known == name);
+            *known.ok_or_else(|| TablesError::UnknownConstraint {
+                table: table.to_owned(),
+                constraint: name.to_owned(),
+            })? = new.to_owned();
+            Ok(())
+        })
+    }
+
     /// Allows NULL in a column, or forbids it.
     ///
     /// # Errors

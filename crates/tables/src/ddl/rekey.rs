@@ -62,6 +62,39 @@ impl TablesTx<'_> {
         })
     }
 
+    /// Removes the primary key of a table: its rows get hidden numbers, in the order of the key. Its columns remain
+    /// NOT NULL. Cost: every row is rewritten.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownConstraint`] for a table without a primary key; [`TablesError::Dependent`] when a
+    /// foreign key refers to it.
+    pub fn drop_primary_key(&mut self, table: &str) -> Result<(), TablesError> {
+        self.ddl(|tx| {
+            let old = tx.known(table)?;
+            tx.guard_schema(&old);
+            let mut parts = old.parts.clone();
+            if parts.key.is_empty() {
+                let (table, constraint) = (table.to_owned(), parts.key_name.clone());
+                return Err(TablesError::UnknownConstraint { table, constraint });
+            }
+            for child in &parts.referenced_by {
+                let child = tx.schema_by_id(*child)?;
+                let mut keys = child.foreign_keys().iter().filter(|key| key.parent == parts.id);
+                if let Some(key) = keys.find(|key| key.parent_columns == parts.key) {
+                    let dependent = format!("foreign key {:?} of table {:?}", key.name, child.name());
+                    return Err(TablesError::Dependent { what: "the primary key".into(), dependent });
+                }
+            }
+            parts.key.clear();
+            parts.rowid = Some(tx.new_object()?);
+            parts.renew_layout().map_err(|what| invalid(table, what))?;
+            let new = Arc::new(Schema::new(parts.clone()));
+            let mut loader = Loader::new(tx, new, LoadOptions::default(), false)?;
+            tx.move_rows(&old, &mut loader, &mut |_| Ok(()))?;
+            loader.finish(tx, Some(parts))
+        })
+    }
+
     /// Changes the type of a column, and removes its precision. `change` converts the value of a row, or
     /// returns `None` to stop. The default must be absent or of the new type: change it before. Cost: every
     /// row is rewritten.

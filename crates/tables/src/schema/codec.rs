@@ -100,8 +100,9 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     put_id(out, column.id);
     put_bytes(out, column.name.as_bytes());
     column.ty.encode(out);
-    let flags = [column.nullable, column.precision.is_some(), column.generated.is_some()];
-    out.push(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
+    let options = [column.precision.is_some(), column.generated.is_some(), column.collation.is_some()];
+    let flags = [column.nullable].into_iter().chain(options);
+    out.push(flags.rev().fold(0, |byte, flag| byte << 1 | u8::from(flag)));
     match &column.default {
         DefaultValue::None => out.push(0),
         DefaultValue::Value(value) => {
@@ -129,13 +130,16 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     if let Some(expr) = &column.generated {
         expr.encode(out);
     }
+    if let Some(name) = &column.collation {
+        put_bytes(out, name.as_bytes());
+    }
 }
 
 fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
     let (id, name, ty) = (take_id(decoder)?, take_name(decoder)?, Type::decode(decoder)?);
     let offset = decoder.offset();
     let flags = decoder.u8("flags of a column")?;
-    if flags > 7 {
+    if flags > 15 {
         return Err(DecodeError { what: "known flags of a column", offset });
     }
     let mut column = Column {
@@ -159,6 +163,7 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
         labels: None,
         precision: None,
         generated: None,
+        collation: None,
     };
     if column.ty.enum_number().is_some() {
         column.labels = Some(Arc::new(EnumType::decode(decoder)?));
@@ -168,6 +173,9 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
     }
     if flags & 4 != 0 {
         column.generated = Some(Expr::decode(decoder)?);
+    }
+    if flags & 8 != 0 {
+        column.collation = Some(take_name(decoder)?);
     }
     Ok(column)
 }

@@ -41,13 +41,22 @@ pub struct ColumnDef {
     pub(crate) identity: Option<Identity>,
     pub(crate) precision: Option<Precision>,
     pub(crate) generated: Option<Expr>,
+    pub(crate) collation: Option<String>,
 }
 
 impl ColumnDef {
     /// A column that may be NULL and has no default.
     pub fn new(name: impl Into<String>, ty: Type) -> Self {
-        let (default, identity, precision, generated) = (DefaultValue::None, None, None, None);
-        Self { name: name.into(), ty, nullable: true, default, identity, precision, generated }
+        Self {
+            name: name.into(),
+            ty,
+            nullable: true,
+            default: DefaultValue::None,
+            identity: None,
+            precision: None,
+            generated: None,
+            collation: None,
+        }
     }
 
     /// Rejects NULL.
@@ -75,6 +84,13 @@ impl ColumnDef {
     #[must_use]
     pub fn generated(mut self, expr: Expr) -> Self {
         self.generated = Some(expr);
+        self
+    }
+
+    /// Names the collation for catalogs. Text is ordered by its bytes, so the caller accepts only names of that order.
+    #[must_use]
+    pub fn collation(mut self, name: impl Into<String>) -> Self {
+        self.collation = Some(name.into());
         self
     }
 

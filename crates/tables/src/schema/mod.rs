@@ -57,6 +57,7 @@ pub struct Column {
     pub(crate) precision: Option<Precision>,
     /// The expression that computes its values.
     pub(crate) generated: Option<Expr>,
+    pub(crate) collation: Option<String>,
 }
 
 impl Column {
@@ -121,6 +122,11 @@ impl Column {
     /// Whether and how the column numbers its rows.
     pub fn identity(&self) -> Option<Identity> {
         self.identity.map(|(identity, _)| identity)
+    }
+
+    /// The name of the collation that it was declared with.
+    pub fn collation(&self) -> Option<&str> {
+        self.collation.as_deref()
     }
 
     /// The expression over the other columns that computes its values.
@@ -217,7 +223,7 @@ impl Index {
     }
 
     /// Ids of its columns when it is on plain ascending columns of all rows.
-    pub(crate) fn plain_columns(&self) -> Option<Vec<u16>> {
+    pub fn plain_columns(&self) -> Option<Vec<u16>> {
         let plain = |column: &IndexColumn| match column.expr {
             Expr::Column(crate::value::expr::ColumnRef::Id(id)) if column.order == KeyOrder::ASC => Some(id),
             _ => None,
@@ -225,7 +231,8 @@ impl Index {
         if self.filter.is_some() { None } else { self.columns.iter().map(plain).collect() }
     }
 
-    pub(crate) fn reads(&self, column: u16) -> bool {
+    /// True when its columns or its condition read the column with this id.
+    pub fn reads(&self, column: u16) -> bool {
         self.columns.iter().any(|c| c.expr.reads(column))
             || self.filter.as_ref().is_some_and(|f| f.reads(column))
     }
@@ -269,6 +276,11 @@ impl ForeignKey {
     /// Number of the table it refers to.
     pub fn parent(&self) -> u32 {
         self.parent
+    }
+
+    /// Number of the object of the index that finds its rows.
+    pub fn index_object(&self) -> u32 {
+        self.index
     }
 
     /// The action when a parent is deleted.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use ropewalk::tables::{DefaultValue, Deferral, Scalar, Schema, Type, Value};
 
 use super::{length, oids, row, vector};
+use crate::catalog::collations;
 use crate::catalog::operator_classes::class_of;
 use crate::catalog::{
     BTREE, Catalog, ConstraintOf, DEFAULT_OID, HEAP, IndexOf, OWNER, SEQUENCE_COLUMNS, show, table_oid,
@@ -184,13 +185,27 @@ struct Attribute<'c> {
     is_required: bool,
     has_default: bool,
     identity: &'static str,
+    /// `s` for a generated column.
+    generated: &'static str,
+    collation: i64,
 }
 
 impl<'c> Attribute<'c> {
     fn of(relation: i64, name: &'c str, ty: Type, number: usize) -> Self {
         let (oid, modifier) = show::type_and_modifier(ty);
-        let (is_required, has_default, identity) = (false, false, "");
-        Self { relation, name, ty, oid, modifier, number, is_required, has_default, identity }
+        Self {
+            relation,
+            name,
+            ty,
+            oid,
+            modifier,
+            number,
+            is_required: false,
+            has_default: false,
+            identity: "",
+            generated: "",
+            collation: if is_collated(ty) { collations::oid(None) } else { 0 },
+        }
     }
 
     fn row(&self) -> Record {
@@ -215,11 +230,11 @@ impl<'c> Attribute<'c> {
             self.has_default,
             false,
             self.identity,
-            "",
+            self.generated,
             false,
             true,
             0_i64,
-            if is_collated(self.ty) { 100 } else { 0_i64 },
+            self.collation,
             Value::Null,
             Value::Null,
             Value::Null,
@@ -237,7 +252,11 @@ pub(super) fn attributes(catalog: &Catalog) -> Vec<Record> {
             let (oid, modifier) = show::type_of(schema, place, column);
             let (is_required, has_default) = (!column.is_nullable(), catalog.default(column).is_some());
             let identity = show::identity(column);
-            rows.push(Attribute { oid, modifier, is_required, has_default, identity, ..attribute }.row());
+            let has_default = has_default || column.generated().is_some();
+            let generated = if column.generated().is_some() { "s" } else { "" };
+            let collation = column.collation().map_or(attribute.collation, |name| collations::oid(Some(name)));
+            let options = Attribute { has_default, identity, generated, collation, ..attribute };
+            rows.push(Attribute { oid, modifier, is_required, ..options }.row());
         }
         for index in catalog.indexes_of(schema) {
             for number in 1..=index.columns().len() {
@@ -395,7 +414,8 @@ pub(super) fn defaults(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
     for schema in &catalog.tables {
         for (place, column) in schema.columns().iter().enumerate() {
-            if let Some(default) = catalog.default(column) {
+            let generated = || column.generated().map(|expr| catalog.expr(schema, expr));
+            if let Some(default) = catalog.default(column).or_else(generated) {
                 rows.push(row![default_oid(schema, place), table_oid(schema), length(place + 1), default]);
             }
         }

@@ -349,6 +349,7 @@ impl Insert {
                 (None, _) => Value::Null,
             });
         }
+        self.schema.generate(&mut row)?;
         Ok(row)
     }
 }
@@ -417,6 +418,11 @@ pub(crate) fn changes(
 ) -> Result<Vec<(usize, Value<'static>)>> {
     let mut changes = Vec::with_capacity(set.len());
     for (place, given) in set {
+        let is_generated = schema.columns().get(*place).is_some_and(|column| column.generated().is_some());
+        // It is computed anyway.
+        if is_generated && matches!(given, Given::Default) {
+            continue;
+        }
         changes.push((
             *place,
             match given {
@@ -451,7 +457,7 @@ fn named<'v>(
     let mut named = Vec::with_capacity(changes.len());
     for (place, value) in changes {
         let column = schema.columns().get(*place).ok_or_else(|| bug("a column beyond its table"))?;
-        if column.identity() == Some(ropewalk::tables::Identity::Always) {
+        if column.identity() == Some(ropewalk::tables::Identity::Always) || column.generated().is_some() {
             let message = format!("column \"{}\" can only be updated to DEFAULT", column.name());
             return Err(SqlError::new(state::GENERATED_ALWAYS, message));
         }
