@@ -218,6 +218,23 @@ impl Access<'_> {
         Ok(ends.pop().zip(last))
     }
 
+    /// Runs a statement that writes, at whose end constraints that can be deferred are checked.
+    pub(crate) fn writing<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        self.transaction()?.tables().begin_checks();
+        let done = run(self);
+        let mut tables = self.transaction()?.tables();
+        match done {
+            Ok(done) => {
+                tables.end_checks()?;
+                Ok(done)
+            }
+            Err(error) => {
+                tables.drop_checks();
+                Err(error)
+            }
+        }
+    }
+
     /// True in a statement that locks the rows which it writes or selects FOR UPDATE or FOR SHARE.
     pub(crate) fn is_locking(&mut self) -> bool {
         match self {

@@ -31,6 +31,7 @@ use crate::load::sorter::{SortError, Sorter, Target};
 use crate::read::TablesRead;
 use crate::row::display;
 use crate::row::keys::{check_length, index_entry, put_key_column, referred_values};
+use crate::schema::define::Deferral;
 use crate::schema::{Parts, ROW_BYTES_MAX, Schema};
 use crate::value::Value;
 use crate::write::Values;
@@ -67,7 +68,7 @@ pub(crate) struct Loader {
     /// By foreign key: the parent's definition, and the parents to look up.
     parents: Vec<Parents>,
     /// References without a parent, of foreign keys that are deferred.
-    waiting: Vec<(String, Values)>,
+    waiting: Vec<((String, Deferral), Values)>,
     waiting_bytes: usize,
     key: Vec<u8>,
     row: Vec<u8>,
@@ -275,7 +276,7 @@ impl Loader {
                 if parents.defers {
                     let values = referred_values(&parents.schema, &foreign.parent_columns, &key);
                     let values = values.map_err(TablesError::damaged("the key of a parent"))?;
-                    self.waiting.push((foreign.name.clone(), values));
+                    self.waiting.push(((foreign.name.clone(), foreign.deferral), values));
                     self.waiting_bytes += 2 * ITEM_BYTES + key.len();
                     check_bytes(self.waiting_bytes)?;
                     continue;
@@ -340,7 +341,7 @@ impl Loader {
                 });
                 written.map_err(|error| self.sort_error(ordinal, error))?;
             }
-            waiting.into_iter().try_for_each(|(name, values)| tx.expect_later(table, name, values))
+            waiting.into_iter().try_for_each(|(key, values)| tx.expect_later(table, key, values))
         })
     }
 
@@ -363,7 +364,7 @@ impl Loader {
         tx.ddl(|tx| {
             tx.put_parts(renewed(parts, &present, objects), false)?;
             tx.drop_objects(present);
-            waiting.into_iter().try_for_each(|(name, values)| tx.expect_later(table, name, values))
+            waiting.into_iter().try_for_each(|(key, values)| tx.expect_later(table, key, values))
         })?;
         let snapshot = tx.tables.engine.snapshot();
         for object in objects {

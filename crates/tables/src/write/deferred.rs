@@ -52,11 +52,15 @@ pub(super) enum Check {
 
 struct Waiting {
     constraint: Named,
+    deferral: Deferral,
     check: Check,
     bytes: usize,
     /// The step of the transaction that judged it.
     judged: Option<u32>,
 }
+
+/// Selects checks that wait, by their place and contents.
+type Judges<'j> = dyn Fn(usize, &Waiting) -> bool + 'j;
 
 /// The deferred constraints of one transaction.
 #[derive(Default)]
@@ -66,6 +70,8 @@ pub(crate) struct Deferred {
     bytes: usize,
     /// Grows when checks were judged.
     step: u32,
+    /// The number of checks when the caller's statement began, whose end they wait for.
+    begun: Option<usize>,
 }
 
 /// A savepoint of the deferred constraints.
@@ -91,11 +97,13 @@ impl Deferred {
         }
     }
 
-    /// True when checks of constraints declared with this deferral wait for the commit.
+    /// True when checks of a constraint wait: for the end of the caller's statement, or for the commit.
     pub(crate) fn defers(&self, deferral: Deferral, table: u32, name: &str) -> bool {
-        if !deferral.is_deferrable() {
-            return false;
-        }
+        deferral.is_deferrable() && (self.begun.is_some() || self.is_deferred(deferral, table, name))
+    }
+
+    /// True when checks of a deferrable constraint wait for the commit.
+    fn is_deferred(&self, deferral: Deferral, table: u32, name: &str) -> bool {
         // A transaction names few constraints, or none.
         let named = match self.modes.named.is_empty() {
             true => None,
@@ -117,7 +125,12 @@ impl Deferred {
         self.waits().any(|waiting| waiting.constraint.0 == table)
     }
 
-    pub(super) fn push(&mut self, constraint: Named, check: Check) -> Result<(), TablesError> {
+    pub(super) fn push(
+        &mut self,
+        constraint: Named,
+        deferral: Deferral,
+        check: Check,
+    ) -> Result<(), TablesError> {
         let values = match &check {
             Check::Parent(values) | Check::Gone(values) => {
                 let mut stored = Vec::new();
@@ -128,7 +141,7 @@ impl Deferred {
         };
         let bytes = values + ITEM_BYTES + constraint.1.len();
         self.bytes += bytes;
-        self.waiting.push(Waiting { constraint, check, bytes, judged: None });
+        self.waiting.push(Waiting { constraint, deferral, check, bytes, judged: None });
         check_bytes(self.bytes)
     }
 }
@@ -163,7 +176,7 @@ impl TablesTx<'_> {
     /// violated; nothing is changed then.
     pub fn defer_all(&mut self, defers: bool) -> Result<(), TablesError> {
         let modes = Modes { others: Some(defers), named: BTreeMap::new() };
-        self.set_modes(modes, &|_| !defers)
+        self.set_modes(modes, &|_, _| !defers)
     }
 
     /// As [`TablesTx::defer_all`], for the constraint called `name` of a table.
@@ -183,20 +196,21 @@ impl TablesTx<'_> {
         let constraint = (schema.id(), name.to_owned());
         let mut modes = Modes::clone(&self.state.deferred.modes);
         modes.named.insert(constraint.clone(), defers);
-        self.set_modes(modes, &|waiting| !defers && *waiting == constraint)
+        self.set_modes(modes, &|_, waiting| !defers && waiting.constraint == constraint)
     }
 
     /// Requires that the rows with these values have their parent when the transaction commits.
     pub(crate) fn expect_later(
         &mut self,
         table: u32,
-        foreign_key: String,
+        foreign_key: (String, Deferral),
         values: Values,
     ) -> Result<(), TablesError> {
-        self.state.deferred.push((table, foreign_key), Check::Parent(values))
+        let (name, deferral) = foreign_key;
+        self.state.deferred.push((table, name), deferral, Check::Parent(values))
     }
 
-    fn set_modes(&mut self, modes: Modes, judges: &dyn Fn(&Named) -> bool) -> Result<(), TablesError> {
+    fn set_modes(&mut self, modes: Modes, judges: &Judges<'_>) -> Result<(), TablesError> {
         self.judge_waiting(judges)?;
         self.state.deferred.modes = Arc::new(modes);
         Ok(())
@@ -207,13 +221,55 @@ impl TablesTx<'_> {
     /// # Errors
     /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint is violated.
     pub fn check_deferred(&mut self) -> Result<(), TablesError> {
-        self.judge_waiting(&|_| true)
+        self.judge_waiting(&|_, _| true)
     }
 
-    fn judge_waiting(&mut self, judges: &dyn Fn(&Named) -> bool) -> Result<(), TablesError> {
-        let waits = self.state.deferred.waits().filter(|waiting| judges(&waiting.constraint));
+    /// Begins a statement of the caller, of several changes: deferrable constraints are checked by
+    /// [`TablesTx::end_checks`], at the earliest.
+    pub fn begin_checks(&mut self) {
+        self.state.deferred.begun = Some(self.state.deferred.waiting.len());
+    }
+
+    /// Ends the caller's statement and judges its checks of constraints that are not deferred. After an error the
+    /// caller rolls the statement back.
+    ///
+    /// # Errors
+    /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint is violated.
+    pub fn end_checks(&mut self) -> Result<(), TablesError> {
+        let Some(begun) = self.state.deferred.begun.take() else { return Ok(()) };
+        let deferred = &self.state.deferred;
+        if deferred.waiting.len() == begun {
+            return Ok(());
+        }
+        let is_now = |place: usize, waiting: &Waiting| {
+            let (table, name) = &waiting.constraint;
+            place >= begun && !deferred.is_deferred(waiting.deferral, *table, name)
+        };
+        let places = deferred.waiting.iter().enumerate();
+        let now: Vec<bool> = places.map(|(place, waiting)| is_now(place, waiting)).collect();
+        let is_now = |place: usize| now.get(place).copied().unwrap_or(false);
+        self.judge_waiting(&|place, _| is_now(place))?;
+        // No savepoint is between the statement's beginning and its end, so a rollback needs none of them.
+        let deferred = &mut self.state.deferred;
+        let mut place = 0;
+        deferred.waiting.retain(|_| {
+            place += 1;
+            !is_now(place - 1)
+        });
+        deferred.bytes = deferred.waiting.iter().map(|waiting| waiting.bytes).sum();
+        Ok(())
+    }
+
+    /// Ends the caller's statement, which failed and will be rolled back.
+    pub fn drop_checks(&mut self) {
+        self.state.deferred.begun = None;
+    }
+
+    fn judge_waiting(&mut self, judges: &Judges<'_>) -> Result<(), TablesError> {
+        let all = self.state.deferred.waiting.iter().enumerate();
+        let waits = all.filter(|(place, waiting)| waiting.judged.is_none() && judges(*place, waiting));
         let waits: Vec<(Named, Check)> =
-            waits.map(|waiting| (waiting.constraint.clone(), waiting.check.clone())).collect();
+            waits.map(|(_, waiting)| (waiting.constraint.clone(), waiting.check.clone())).collect();
         if waits.is_empty() {
             return Ok(());
         }
@@ -234,8 +290,10 @@ impl TablesTx<'_> {
         })?;
         let deferred = &mut self.state.deferred;
         deferred.step += 1;
-        for waiting in deferred.waiting.iter_mut().filter(|waiting| judges(&waiting.constraint)) {
-            waiting.judged = waiting.judged.or(Some(deferred.step));
+        for (place, waiting) in deferred.waiting.iter_mut().enumerate() {
+            if judges(place, waiting) {
+                waiting.judged = waiting.judged.or(Some(deferred.step));
+            }
         }
         Ok(())
     }

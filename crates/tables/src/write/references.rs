@@ -228,7 +228,7 @@ impl Statement<'_, '_> {
         if !self.tx.state.deferred.defers(deferral, table, &name) {
             return Err(violation);
         }
-        self.tx.state.deferred.push((table, name), check)
+        self.tx.state.deferred.push((table, name), deferral, check)
     }
 
     /// Checks that no two rows have the same key in a deferrable unique index.
