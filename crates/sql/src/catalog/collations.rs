@@ -27,7 +27,7 @@ pub(crate) fn oid(name: Option<&str>) -> i64 {
 /// 0A000, 42704: another one.
 pub(crate) fn known(name: &str) -> Result<&'static str> {
     if let Some((_, known)) = COLLATIONS.iter().find(|(_, known)| *known == name) {
-        return Ok(known);
+        return Ok(*known);
     }
     if name.ends_with("-x-icu") {
         return Err(SqlError::unsupported(

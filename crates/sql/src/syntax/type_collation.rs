@@ -71,10 +71,11 @@ pub(crate) fn as_call(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             _ => (std::slice::from_ref(&name), behind),
         };
         out.extend_from_slice(type_name);
-        let plain = |token: Token| TokenWithSpan::wrap(token);
-        out.extend([Token::make_keyword("USING"), Token::make_word(FUNCTION, Some('"')), Token::LParen].map(plain));
+        let begun = [Token::make_keyword("USING"), Token::make_word(FUNCTION, Some('"')), Token::LParen];
+        out.extend(begun.map(TokenWithSpan::wrap));
         out.extend_from_slice(value);
-        out.extend([Token::Comma, Token::SingleQuotedString(collation), Token::RParen].map(plain));
+        let ended = [Token::Comma, Token::SingleQuotedString(collation), Token::RParen];
+        out.extend(ended.map(TokenWithSpan::wrap));
         rest = behind;
     }
     out

@@ -2,7 +2,6 @@
 
 use crate::ddl::bind;
 use crate::error::{TablesError, invalid};
-use crate::read::TablesRead;
 use crate::schema::define::{ColumnDef, DefaultValue};
 use crate::schema::enums::EnumType;
 use crate::schema::names::check_name;

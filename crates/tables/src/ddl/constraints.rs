@@ -206,10 +206,10 @@ impl TablesTx<'_> {
             names.extend(parts.foreign_keys.iter_mut().map(|key| &mut key.name));
             names.extend(parts.indexes.iter_mut().map(|index| &mut index.name));
             names.extend(has_key.then_some(&mut parts.key_name));
-            if names.iter().any(|known| *known == new) {
+            if names.iter().any(|known| known.as_str() == new) {
                 return Err(TablesError::Duplicate { kind: "constraint", name: new.to_owned() });
             }
-            let known = names.into_iter().find(|known| *known == name);
+            let known = names.into_iter().find(|known| known.as_str() == name);
             *known.ok_or_else(|| TablesError::UnknownConstraint {
                 table: table.to_owned(),
                 constraint: name.to_owned(),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::error::TablesError;
 use crate::row::{OwnedRow, Row};
 use crate::value::Value;
+use crate::value::inet::Inet;
 use crate::value::interval::Interval;
 use crate::value::numeric::Numeric;
 

@@ -153,7 +153,7 @@ pub(crate) fn referred_values(
     columns: &[u16],
     key: &[u8],
 ) -> Result<Vec<Value<'static>>, DecodeError> {
-    let (object, mut rest) = key.split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let (object, mut rest) = key.split_first_chunk().unwrap_or((&[0; 4], &[][..]));
     let object = u32::from_be_bytes(*object);
     let index = parent.indexes().iter().find(|index| index.object == object);
     let mut values = Vec::with_capacity(columns.len());

@@ -34,6 +34,9 @@ pub struct Db {
     pub tables: Tables,
 }
 
+/// A savepoint of a [`Tx`].
+pub type Mark = (ropewalk_engine::KvMark, TablesMark);
+
 /// A transaction as the facade builds it, without the other models.
 pub struct Tx {
     tables: Tables,
@@ -139,11 +142,11 @@ impl Tx {
         TablesTx::new(&self.tables, &mut self.kv, &mut self.state)
     }
 
-    pub fn savepoint(&self) -> (ropewalk_engine::KvMark, TablesMark) {
+    pub fn savepoint(&self) -> Mark {
         (self.kv.mark(), self.state.mark())
     }
 
-    pub fn rollback_to(&mut self, (mark, state): (ropewalk_engine::KvMark, TablesMark)) {
+    pub fn rollback_to(&mut self, (mark, state): Mark) {
         self.kv.rollback_to(mark);
         self.state.rolled_back(&state);
     }

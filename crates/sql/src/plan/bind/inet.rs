@@ -28,6 +28,6 @@ impl Binder<'_, '_> {
             _ => return Ok(None),
         };
         let sides = if is_turned { [right, left] } else { [left, right] };
-        self.call(name, sides.map(Clone::clone).to_vec()).map(Some)
+        self.call(name, Vec::from(sides.map(Clone::clone))).map(Some)
     }
 }

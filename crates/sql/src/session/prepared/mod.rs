@@ -24,7 +24,7 @@ use crate::dml::append_event::Append;
 use crate::dml::keyed::Keyed;
 use crate::dml::merge::Merge;
 use crate::dml::model::ModelWrite;
-use crate::dml::write::{Chain, Delete, Insert, Update};
+use crate::dml::write::{Chain, Delete, Insert, Update, Written};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
 use crate::exec::nested_loop::Node;
