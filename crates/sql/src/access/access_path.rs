@@ -45,6 +45,8 @@ pub(crate) struct Path {
     /// Rows come in the requested order.
     pub(crate) is_ordered: bool,
     pub(crate) backward: bool,
+    /// The entries of the index hold all columns that are read: rows are not fetched.
+    pub(crate) is_covering: bool,
 }
 
 /// A column of the requested order: its position, descending, NULLs first.
@@ -171,6 +173,7 @@ impl Path {
             is_point: false,
             is_ordered: false,
             backward: false,
+            is_covering: false,
         }
     }
 
@@ -379,6 +382,7 @@ impl Path {
             }
         }
         let through = match (&self.index, self.is_whole()) {
+            (Some(index), _) if self.is_covering => format!("index {index} alone"),
             (Some(index), _) => format!("index {index}"),
             (None, true) => "scan".to_owned(),
             (None, false) => "primary key".to_owned(),

@@ -45,7 +45,10 @@ pub(crate) fn known(name: &str) -> Result<&'static str> {
 /// As [`known`]; 42804 for a type that is not text.
 pub(crate) fn of_column(name: &ast::ObjectName, ty: Type) -> Result<&'static str> {
     let name = known(&parts(name)?.pop().unwrap_or_default())?;
-    if !matches!(ty, Type::Scalar(ropewalk::tables::Scalar::Text) | Type::Array(ropewalk::tables::Scalar::Text)) {
+    if !matches!(
+        ty,
+        Type::Scalar(ropewalk::tables::Scalar::Text) | Type::Array(ropewalk::tables::Scalar::Text)
+    ) {
         let message = format!("collations are not supported by type {}", type_name(ty));
         return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
     }
@@ -56,7 +59,19 @@ pub(crate) fn of_column(name: &ast::ObjectName, ty: Type) -> Result<&'static str
 pub(super) fn rows() -> Vec<Record> {
     let row = |(oid, name): (i64, &str)| {
         let provider = if name == DEFAULT { "d" } else { "c" };
-        row![oid, name.to_owned(), PG_CATALOG, OWNER, provider, true, -1_i64, "C", "C", Value::Null, Value::Null]
+        row![
+            oid,
+            name.to_owned(),
+            PG_CATALOG,
+            OWNER,
+            provider,
+            true,
+            -1_i64,
+            "C",
+            "C",
+            Value::Null,
+            Value::Null
+        ]
     };
     COLLATIONS.into_iter().map(row).collect()
 }

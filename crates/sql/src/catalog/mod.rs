@@ -26,7 +26,9 @@ mod views;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::tables::{Deferral, EnumType, OperatorClass, Schema, SequenceParams, Type, Value, qualify, schema_and_name};
+use ropewalk::tables::{
+    Deferral, EnumType, OperatorClass, Schema, SequenceParams, Type, Value, qualify, schema_and_name,
+};
 use ropewalk::{Database, Snapshot};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
@@ -111,6 +113,11 @@ pub(crate) struct Catalog {
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
 
+/// The number in catalogs of the column at this place.
+fn number_of(place: usize) -> i16 {
+    i16::try_from(place + 1).unwrap_or(i16::MAX)
+}
+
 /// An index in the catalogs, which include the primary key.
 #[derive(Clone, Copy)]
 pub(crate) enum IndexOf<'c> {
@@ -155,9 +162,21 @@ impl IndexOf<'_> {
         }
     }
 
+    /// The numbers in the table of the columns that its entries hold in addition.
+    fn included(&self) -> Vec<i16> {
+        let Self::Secondary(schema, index) = self else { return Vec::new() };
+        let place = |id: &u16| schema.columns().iter().position(|column| column.id() == *id);
+        index.included().iter().filter_map(place).map(number_of).collect()
+    }
+
+    /// True for a unique index in which NULLs are equal.
+    fn has_equal_nulls(&self) -> bool {
+        matches!(self, Self::Secondary(_, index) if index.has_equal_nulls())
+    }
+
     /// The numbers of its columns in the table; 0 for an expression.
     fn columns(&self) -> Vec<i16> {
-        let number = |place: usize| i16::try_from(place + 1).unwrap_or(i16::MAX);
+        let number = number_of;
         match self {
             Self::Key(schema) => schema.key_columns().iter().map(|place| number(*place)).collect(),
             Self::Secondary(schema, index) => {

@@ -346,9 +346,15 @@ impl Catalog {
             }
             IndexOf::Key(_) => None,
         };
+        let included = index.included();
+        let included = match included.as_slice() {
+            [] => String::new(),
+            _ => format!(" INCLUDE ({})", names(schema, &included)),
+        };
+        let nulls = if index.has_equal_nulls() { " NULLS NOT DISTINCT" } else { "" };
         let (name, columns) = (ident(index.name()), columns.join(", "));
         format!(
-            "CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){}",
+            "CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){included}{nulls}{}",
             filter.unwrap_or_default()
         )
     }

@@ -195,7 +195,8 @@ impl Ddl<'_> {
                 Some(index) => index.plain_columns(),
                 None => schema.key_columns().iter().map(place).collect(),
             };
-            let serves = |key: &ropewalk::tables::ForeignKey| Some(key.parent_columns()) == columns.as_deref();
+            let serves =
+                |key: &ropewalk::tables::ForeignKey| Some(key.parent_columns()) == columns.as_deref();
             self.part_from_references(&schema, &serves, cascades, &|| {
                 format!(
                     "cannot drop constraint {name} on table {} because other objects depend on it",

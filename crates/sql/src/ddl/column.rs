@@ -112,7 +112,9 @@ impl Ddl<'_> {
                     let (expr, _) = self.bound(expr, scope, "GENERATED", Some(ty))?;
                     column = column.generated(lowered(&expr, &names(scope))?);
                 }
-                ast::ColumnOption::Collation(name) => column = column.collation(collations::of_column(name, ty)?),
+                ast::ColumnOption::Collation(name) => {
+                    column = column.collation(collations::of_column(name, ty)?)
+                }
                 other => return Err(unsupported(format!("the column option {other}"))),
             }
         }

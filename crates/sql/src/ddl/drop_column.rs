@@ -32,14 +32,20 @@ impl Ddl<'_> {
         self.part_from_references(&schema, &|key| key.parent_columns().contains(&id), cascades, &|| {
             format!("cannot drop column {name} of table {} because other objects depend on it", shown(table))
         })?;
-        let reads = |column: &&ropewalk::tables::Column| column.generated().is_some_and(|expr| expr.reads(id));
+        let reads =
+            |column: &&ropewalk::tables::Column| column.generated().is_some_and(|expr| expr.reads(id));
         let generated: Vec<String> =
             schema.columns().iter().filter(reads).map(|column| column.name().to_owned()).collect();
         if let (Some(other), false) = (generated.first(), cascades) {
-            let message =
-                format!("cannot drop column {name} of table {} because other objects depend on it", shown(table));
+            let message = format!(
+                "cannot drop column {name} of table {} because other objects depend on it",
+                shown(table)
+            );
             return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
-                .detail(format!("column {other} of table {0} depends on column {name} of table {0}", shown(table)))
+                .detail(format!(
+                    "column {other} of table {0} depends on column {name} of table {0}",
+                    shown(table)
+                ))
                 .hint("use DROP ... CASCADE to drop the dependent objects too"));
         }
         for other in generated {
@@ -103,7 +109,7 @@ impl Ddl<'_> {
     /// Drops the indexes that read a column. Foreign keys that find their rows by one of them get another.
     fn drop_indexes_of(&mut self, table: &str, column: u16) -> Result<()> {
         let schema = self.schema(table)?;
-        for index in schema.indexes().iter().filter(|index| index.reads(column)) {
+        for index in schema.indexes().iter().filter(|index| index.uses(column)) {
             let mut again = Vec::new();
             for key in schema.foreign_keys().iter().filter(|key| key.index_object() == index.object()) {
                 let parent = self.tables()?.into_iter().map(|name| self.schema(&name));

@@ -18,14 +18,20 @@ impl Ddl<'_> {
                 state::FEATURE_NOT_SUPPORTED,
                 format!("extension \"{name}\" is not available"),
             )
-            .hint(format!("extensions are built in, and none can be installed; there is {}", built_in.join(", "))));
+            .hint(format!(
+                "extensions are built in, and none can be installed; there is {}",
+                built_in.join(", ")
+            )));
         };
         if let Some(version) = version.as_ref().filter(|version| *version != known.version) {
-            let message = format!("extension \"{name}\" has no installation script for version \"{version}\"");
+            let message =
+                format!("extension \"{name}\" has no installation script for version \"{version}\"");
             return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
         }
         if let Some(schema) = schema.as_ref().filter(|schema| *schema != "pg_catalog") {
-            self.note(format!("extension \"{name}\" is built in: its functions are in pg_catalog, not in {schema}"));
+            self.note(format!(
+                "extension \"{name}\" is built in: its functions are in pg_catalog, not in {schema}"
+            ));
         }
         let message = format!("extension \"{name}\" already exists");
         if !if_not_exists {

@@ -19,7 +19,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::plan::bind::scope::Scope;
 use crate::plan::nothing_else;
-use crate::syntax::names::{in_full, own, parts, table_name};
+use crate::syntax::names::{folded, in_full, own, parts, table_name};
 use crate::syntax::parse;
 use crate::types::names::type_name;
 use crate::types::settings::Settings;
@@ -42,6 +42,7 @@ impl Ddl<'_> {
         (rest.name, rest.predicate) = (None, None);
         (rest.unique, rest.concurrently, rest.if_not_exists) = (false, false, false);
         rest.using = rest.using.filter(|using| *using != ast::IndexType::BTree);
+        (rest.include, rest.nulls_distinct) = (Vec::new(), None);
         nothing_else(&rest, empty)?;
         let table = self.relation(&create.table_name)?;
         let schema = self.schema(&table)?;
@@ -57,7 +58,8 @@ impl Ddl<'_> {
             let options = &column.column.options;
             let descending = options.asc == Some(false);
             let order = KeyOrder { descending, nulls_first: options.nulls_first.unwrap_or(descending) };
-            def = def.then_by(lowered(&expr, &names(&scope))?, order).operator_class(class.unwrap_or_default());
+            def =
+                def.then_by(lowered(&expr, &names(&scope))?, order).operator_class(class.unwrap_or_default());
         }
         if let Some(predicate) = &create.predicate {
             let filter = self.check(predicate, &scope)?;
@@ -66,6 +68,10 @@ impl Ddl<'_> {
         if create.unique {
             def = def.unique().alone();
         }
+        if create.nulls_distinct == Some(false) {
+            def = def.nulls_equal();
+        }
+        def = def.include(create.include.iter().map(folded));
         if let Some(name) = &create.name {
             def = def.named(table_name(name)?);
         }

@@ -7,8 +7,8 @@
 //! ```
 
 pub(crate) mod comments;
-pub(crate) mod enums;
 mod drop_column;
+pub(crate) mod enums;
 mod extensions;
 mod generation;
 pub(crate) mod read_only;

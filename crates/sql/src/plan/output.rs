@@ -256,11 +256,7 @@ pub(crate) fn determined_keys(
 }
 
 /// Adds the columns that expressions over groups read and the keys determine to the keys.
-pub(crate) fn add_determined<'e>(
-    exprs: impl Iterator<Item = &'e Expr>,
-    keys: &mut Vec<Expr>,
-    scope: &Scope,
-) {
+pub(crate) fn add_determined<'e>(exprs: impl Iterator<Item = &'e Expr>, keys: &mut Vec<Expr>, scope: &Scope) {
     let mut further: Vec<Expr> = Vec::new();
     for expr in exprs {
         determined_keys(expr, keys, scope, &[], &mut |key, _| {

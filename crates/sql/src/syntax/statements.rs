@@ -129,9 +129,15 @@ pub(crate) struct AlterGeneration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GenerationChange {
     /// SET GENERATED ALWAYS, or BY DEFAULT.
-    SetGenerated { always: bool },
-    DropIdentity { if_exists: bool },
-    DropExpression { if_exists: bool },
+    SetGenerated {
+        always: bool,
+    },
+    DropIdentity {
+        if_exists: bool,
+    },
+    DropExpression {
+        if_exists: bool,
+    },
 }
 
 /// CREATE EXTENSION.

@@ -65,7 +65,8 @@ pub(crate) fn as_call(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         }
         let (collation, behind) = behind.split_at(length(behind, &["using"]));
         let Some(Token::Word(word)) = collation.last().map(|token| &token.token) else { continue };
-        let collation = if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
+        let collation =
+            if word.quote_style.is_some() { word.value.clone() } else { word.value.to_lowercase() };
         let (value, behind) = match behind {
             [using, behind @ ..] if is_word(&using.token, "using") => behind.split_at(length(behind, &[])),
             _ => (std::slice::from_ref(&name), behind),

@@ -94,9 +94,13 @@ impl TablesTx<'_> {
         let place = parts.columns.iter().position(|column| column.name == name);
         let unknown = || TablesError::UnknownColumn { table: parts.name.clone(), column: name.to_owned() };
         let place = place.ok_or_else(unknown)?;
-        let reads = |column: &&Column| (column.generated.is_some() || column.name == name) && expr.reads(column.id);
+        let reads =
+            |column: &&Column| (column.generated.is_some() || column.name == name) && expr.reads(column.id);
         if let Some(other) = parts.columns.iter().find(reads) {
-            let what = format!("column {name:?} cannot be computed from column {:?}, which is generated", other.name);
+            let what = format!(
+                "column {name:?} cannot be computed from column {:?}, which is generated",
+                other.name
+            );
             return Err(invalid(&parts.name, what));
         }
         let is_number = |ty: Type| matches!(Value::Int8(0).assign(ty), Ok(value) if !value.is_null());
@@ -211,10 +215,11 @@ impl TablesTx<'_> {
             let place = schema.index_of(column)?;
             let id = schema.column_at(place)?.id;
             let key = parts.key.contains(&id).then(|| "the primary key".to_owned());
-            let index = parts.indexes.iter().find(|i| i.reads(id)).map(|i| format!("index {:?}", i.name));
+            let index = parts.indexes.iter().find(|i| i.uses(id)).map(|i| format!("index {:?}", i.name));
             let check = parts.checks.iter().find(|c| c.expr.reads(id)).map(|c| format!("check {:?}", c.name));
             let reads = |column: &&Column| column.generated.as_ref().is_some_and(|expr| expr.reads(id));
-            let generated = parts.columns.iter().find(reads).map(|column| format!("column {:?}", column.name));
+            let generated =
+                parts.columns.iter().find(reads).map(|column| format!("column {:?}", column.name));
             if let Some(dependent) = key.or(index).or(check).or(generated) {
                 return Err(TablesError::Dependent { what: format!("column {column:?}"), dependent });
             }
@@ -256,7 +261,10 @@ impl TablesTx<'_> {
             let default = tx.checked_default(table, column, (known.ty, known.labels.as_deref()), default)?;
             let column = parts.column_mut(place);
             if column.generated.is_some() {
-                return Err(invalid(table, format!("column {:?} is generated and has no default", column.name)));
+                return Err(invalid(
+                    table,
+                    format!("column {:?} is generated and has no default", column.name),
+                ));
             }
             if column.identity.is_some() && default != DefaultValue::None {
                 return Err(invalid(table, format!("identity column {:?} has no default", column.name)));

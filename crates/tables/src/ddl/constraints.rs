@@ -37,10 +37,9 @@ impl TablesTx<'_> {
             return Err(invalid(&parts.name, what));
         }
         let unique = parent.key == parent_columns
-            || parent
-                .indexes
-                .iter()
-                .any(|i| i.is_always_unique() && i.ready && i.plain_columns().as_ref() == Some(&parent_columns));
+            || parent.indexes.iter().any(|i| {
+                i.is_always_unique() && i.ready && i.plain_columns().as_ref() == Some(&parent_columns)
+            });
         if !unique {
             let what =
                 format!("{:?} is neither the primary key of {:?} nor unique", def.parent_columns, def.parent);

@@ -84,11 +84,34 @@ impl TablesTx<'_> {
         };
         check_name(&parts.name, "index", &name)?;
         if def.deferral.is_deferrable() && !(def.unique && !def.stands_alone && filter.is_none()) {
-            return Err(invalid(&parts.name, format!("index {name:?} is no constraint and cannot be deferred")));
+            return Err(invalid(
+                &parts.name,
+                format!("index {name:?} is no constraint and cannot be deferred"),
+            ));
         }
         let (unique, stands_alone, of_key) = (def.unique, def.unique && def.stands_alone, def.of_key);
-        let (object, deferral) = (self.new_object()?, def.deferral);
-        Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, deferral, ready })
+        if columns.len() + def.include.len() > KEY_COLUMNS_MAX {
+            return Err(invalid(&parts.name, format!("an index has 1 to {KEY_COLUMNS_MAX} columns")));
+        }
+        let included = |name: &String| {
+            let column = parts.columns.iter().find(|column| column.name == *name);
+            let unknown = || TablesError::UnknownColumn { table: parts.name.clone(), column: name.clone() };
+            column.map(|column| column.id).ok_or_else(unknown)
+        };
+        let include = def.include.iter().map(included).collect::<Result<_, _>>()?;
+        Ok(Index {
+            object: self.new_object()?,
+            name,
+            columns,
+            unique,
+            stands_alone,
+            of_key,
+            filter,
+            include,
+            nulls_equal: def.unique && def.nulls_equal,
+            deferral: def.deferral,
+            ready,
+        })
     }
 
     /// Creates an index and fills it within this transaction, which conflicts with concurrent writes to the
@@ -129,7 +152,7 @@ impl TablesTx<'_> {
             _ => None,
         };
         let wanted: Option<Vec<u16>> = def.columns.iter().map(plain).collect();
-        if wanted.is_none() || def.unique || def.filter.is_some() {
+        if wanted.is_none() || def.unique || def.filter.is_some() || !def.include.is_empty() {
             return Ok(false);
         }
         let fits = |index: &Index| index.of_key && index.ready && index.plain_columns() == wanted;

@@ -191,8 +191,9 @@ impl TablesTx<'_> {
                 index.name()
             ));
         }
-        let computes =
-            |column: &&Column| column.generated.as_ref().is_some_and(|expr| column.id == id || expr.reads(id));
+        let computes = |column: &&Column| {
+            column.generated.as_ref().is_some_and(|expr| column.id == id || expr.reads(id))
+        };
         if let Some(generated) = parts.columns.iter().find(computes) {
             return Err(format!("column {:?} is generated: drop that first", generated.name));
         }

@@ -126,19 +126,21 @@ pub(crate) fn index_entry(
     let mut is_single = index.unique;
     for part in &index.columns {
         let value = part.expr.eval(&column).map_err(failed)?;
-        is_single &= !value.is_null();
+        is_single &= index.nulls_equal || !value.is_null();
         put_marked(&mut key, &value, part.order);
     }
     check_length(schema, "index key", key.len() - 4)?;
     let suffix = row_key.get(4..).expect("a row's key begins with its object");
     let exclusive = is_single && index.is_always_unique();
     let once = (is_single && !exclusive).then_some(key.len());
-    let mut value = vec![u8::from(exclusive)];
-    if exclusive {
-        value.extend_from_slice(suffix);
-    } else {
+    let covering = schema.covering(index);
+    let mut value = vec![u8::from(exclusive) | u8::from(covering.is_some()) << 1];
+    if !exclusive || covering.is_some() {
         put_varint(&mut value, suffix.len() as u64);
-        key.extend_from_slice(suffix);
+    }
+    (if exclusive { &mut value } else { &mut key }).extend_from_slice(suffix);
+    if let Some(covering) = covering {
+        covering.put(values, &mut value);
     }
     debug_assert!(
         entry_row(schema.parts.rows, &key, &value).is_ok_and(|row| row.get(4..) == Some(suffix)),
@@ -172,18 +174,30 @@ pub(crate) fn referred_values(
 
 /// The key of the row that an index entry refers to.
 pub(crate) fn entry_row(rows: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    entry_parts(rows, key, value).map(|(row, _)| row)
+}
+
+/// The key of the row that an index entry refers to, and the values of the row that it holds.
+pub(crate) fn entry_parts<'v>(
+    rows: u32,
+    key: &[u8],
+    value: &'v [u8],
+) -> Result<(Vec<u8>, &'v [u8]), DecodeError> {
     let error = DecodeError { what: "index entry that leads to a row", offset: 0 };
     let mut decoder = Decoder::new(value);
-    let suffix = match decoder.u8("kind of index entry")? {
-        0 => {
-            let length =
-                usize::try_from(decoder.varint("length of a row key")?).map_err(|_| error.clone())?;
-            let start =
-                key.len().checked_sub(length).filter(|start| *start >= 4).ok_or_else(|| error.clone())?;
-            key.get(start..).ok_or(error)?
+    let kind = decoder.u8("kind of index entry")?;
+    let (suffix, held) = if kind == 1 {
+        (decoder.rest(), &[][..])
+    } else {
+        let length = usize::try_from(decoder.varint("length of a row key")?).map_err(|_| error.clone())?;
+        match kind {
+            0 | 2 => {
+                let start = key.len().checked_sub(length).filter(|start| *start >= 4);
+                (start.and_then(|start| key.get(start..)).ok_or(error)?, decoder.rest())
+            }
+            3 => decoder.rest().split_at_checked(length).ok_or(error)?,
+            _ => return Err(error),
         }
-        1 => decoder.rest(),
-        _ => return Err(error),
     };
-    Ok([&rows.to_be_bytes(), suffix].concat())
+    Ok(([&rows.to_be_bytes(), suffix].concat(), held))
 }

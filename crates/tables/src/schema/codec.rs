@@ -88,10 +88,12 @@ const CLASS_BIT: u8 = 2;
 /// Lowest bit of the deferral in the byte that it shares.
 const DEFERRAL_BIT: u8 = 4;
 
+/// Flags of an index: it has included columns, its NULLs are equal.
+const INCLUDES: u8 = 8;
+const NULLS_EQUAL: u8 = 64;
+
 /// A byte whose lower half has a number or flags, and whose upper half has the deferral.
-fn take_deferral(decoder: &mut Decoder<'_>, what: &'static str) -> Result<(u8, Deferral), DecodeError> {
-    let offset = decoder.offset();
-    let byte = decoder.u8(what)?;
+fn split_deferral(byte: u8, offset: usize) -> Result<(u8, Deferral), DecodeError> {
     let deferral = DEFERRALS.get(usize::from(byte >> DEFERRAL_BIT)).copied();
     Ok((byte & ((1 << DEFERRAL_BIT) - 1), deferral.ok_or(DecodeError { what: "known deferral", offset })?))
 }
@@ -189,10 +191,15 @@ fn put_index(out: &mut Vec<u8>, index: &Index) {
         out.push(order | (column.class as u8) << CLASS_BIT);
         column.ty.encode(out);
     });
-    let flags = u8::from(index.unique) | u8::from(index.stands_alone) << 1 | u8::from(index.of_key) << 2;
-    out.push(flags | (index.deferral as u8) << DEFERRAL_BIT);
+    let flags = [index.unique, index.stands_alone, index.of_key, !index.include.is_empty()];
+    let flags = flags.into_iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(flag));
+    let equal = if index.nulls_equal { NULLS_EQUAL } else { 0 };
+    out.push(flags | equal | (index.deferral as u8) << DEFERRAL_BIT);
     put_option(out, index.filter.as_ref(), |out, filter| filter.encode(out));
     out.push(u8::from(index.ready));
+    if !index.include.is_empty() {
+        put_list(out, &index.include, |out, id| put_id(out, *id));
+    }
 }
 
 fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
@@ -207,8 +214,10 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
         Ok(IndexColumn { expr, order, ty: Type::decode(d)?, class })
     })?;
     let offset = decoder.offset();
-    let (flags, deferral) = take_deferral(decoder, "flags of an index")?;
-    let (unique, stands_alone, of_key) = match flags {
+    let byte = decoder.u8("flags of an index")?;
+    let (nulls_equal, includes) = (byte & NULLS_EQUAL != 0, byte & INCLUDES != 0);
+    let (flags, deferral) = split_deferral(byte & !NULLS_EQUAL, offset)?;
+    let (unique, stands_alone, of_key) = match flags & !INCLUDES {
         0 => (false, false, false),
         1 => (true, false, false),
         3 => (true, true, false),
@@ -217,7 +226,20 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
     };
     let filter = take_option(decoder, Expr::decode)?;
     let ready = take_bool(decoder)?;
-    Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, deferral, ready })
+    let include = if includes { take_list(decoder, take_id)? } else { Vec::new() };
+    Ok(Index {
+        object,
+        name,
+        columns,
+        unique,
+        stands_alone,
+        of_key,
+        filter,
+        include,
+        nulls_equal,
+        deferral,
+        ready,
+    })
 }
 
 fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
@@ -237,7 +259,7 @@ fn take_foreign_key(decoder: &mut Decoder<'_>) -> Result<ForeignKey, DecodeError
     let parent_columns = take_list(decoder, take_id)?;
     let on_delete = one_of(decoder, &ACTIONS, "known action")?;
     let offset = decoder.offset();
-    let (on_update, deferral) = take_deferral(decoder, "known action")?;
+    let (on_update, deferral) = split_deferral(decoder.u8("known action")?, offset)?;
     let on_update = ACTIONS.get(usize::from(on_update)).copied();
     let on_update = on_update.ok_or(DecodeError { what: "known action", offset })?;
     let index = decoder.u32("index")?;

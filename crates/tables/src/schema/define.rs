@@ -148,6 +148,8 @@ pub struct IndexDef {
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
     pub(crate) deferral: Deferral,
+    pub(crate) include: Vec<String>,
+    pub(crate) nulls_equal: bool,
 }
 
 impl IndexDef {
@@ -155,8 +157,17 @@ impl IndexDef {
     pub fn on<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
         let plain = |name: S| (Expr::column(name), KeyOrder::ASC, OperatorClass::Default);
         let columns = columns.into_iter().map(plain).collect();
-        let deferral = Deferral::NotDeferrable;
-        Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None, deferral }
+        Self {
+            name: None,
+            columns,
+            unique: false,
+            stands_alone: false,
+            of_key: false,
+            filter: None,
+            deferral: Deferral::NotDeferrable,
+            include: Vec::new(),
+            nulls_equal: false,
+        }
     }
 
     /// Adds a column or expression.
@@ -182,7 +193,21 @@ impl IndexDef {
         self
     }
 
-    /// Rejects rows with equal values; NULLs are never equal.
+    /// Stores columns in the entries, so that queries of these and the indexed columns read no rows.
+    #[must_use]
+    pub fn include<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.include.extend(columns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Makes NULLs equal in a unique index.
+    #[must_use]
+    pub fn nulls_equal(mut self) -> Self {
+        self.nulls_equal = true;
+        self
+    }
+
+    /// Rejects rows with equal values; NULLs are not equal, unless [`IndexDef::nulls_equal`] says so.
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.unique = true;

@@ -5,6 +5,7 @@
 //! grows with every change and distinguishes a cached schema from the one in the catalog.
 
 pub(crate) mod codec;
+pub(crate) mod covering;
 pub(crate) mod define;
 pub(crate) mod enums;
 pub(crate) mod layout;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use ropewalk_engine::LockMode;
 
 use crate::error::TablesError;
+use crate::schema::covering::Covering;
 use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorClass};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
@@ -165,6 +167,10 @@ pub struct Index {
     /// Created by a foreign key, and not explicitly since.
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
+    /// Columns that its entries hold in addition.
+    pub(crate) include: Vec<u16>,
+    /// For a unique one: NULLs are equal.
+    pub(crate) nulls_equal: bool,
     /// When its uniqueness is checked.
     pub(crate) deferral: Deferral,
     /// False while it is being built: writes maintain it, reads do not use it.
@@ -202,6 +208,16 @@ impl Index {
         self.deferral
     }
 
+    /// True for a unique index in which NULLs are equal.
+    pub fn has_equal_nulls(&self) -> bool {
+        self.nulls_equal
+    }
+
+    /// Ids of the columns that its entries hold in addition.
+    pub fn included(&self) -> &[u16] {
+        &self.include
+    }
+
     /// True for the index of a UNIQUE constraint.
     pub fn is_constraint(&self) -> bool {
         self.unique && !self.stands_alone && self.filter.is_none()
@@ -235,6 +251,11 @@ impl Index {
     pub fn reads(&self, column: u16) -> bool {
         self.columns.iter().any(|c| c.expr.reads(column))
             || self.filter.as_ref().is_some_and(|f| f.reads(column))
+    }
+
+    /// True when the column with this id is in its definition.
+    pub fn uses(&self, column: u16) -> bool {
+        self.reads(column) || self.include.contains(&column)
     }
 }
 
@@ -439,6 +460,8 @@ pub struct Schema {
     stored: Vec<usize>,
     /// Positions of generated columns.
     generated: Vec<usize>,
+    /// Of indexes with included columns.
+    covering: Vec<Covering>,
 }
 
 impl Schema {
@@ -472,8 +495,11 @@ impl Schema {
         let newest = layouts.last().map(|l| l.columns.as_slice()).unwrap_or_default();
         let stored = newest.iter().filter_map(|column| place(column.id)).collect();
         let all = parts.columns.iter().enumerate();
-        let generated = all.filter(|(_, column)| column.generated.is_some()).map(|(place, _)| place).collect();
-        Self { layouts, key, key_sources, sources, stored, generated, parts }
+        let generated =
+            all.filter(|(_, column)| column.generated.is_some()).map(|(place, _)| place).collect();
+        let covering = parts.indexes.iter().filter_map(|index| Covering::new(&parts, &key_sources, index));
+        let covering = covering.collect();
+        Self { layouts, key, key_sources, sources, stored, generated, covering, parts }
     }
 
     /// The table's number, which never changes.
@@ -644,7 +670,23 @@ impl Schema {
 
     #[inline]
     pub(crate) fn layout_source(&self, number: usize, index: usize) -> Option<(&Layout, Source)> {
-        Some((self.layouts.get(number)?, *self.sources.get(number)?.get(index)?))
+        match self.layouts.get(number) {
+            Some(layout) => Some((layout, *self.sources.get(number)?.get(index)?)),
+            None => self.covering.iter().find_map(|covering| covering.source(number, index)),
+        }
+    }
+
+    /// What the entries of an index hold of rows, if it has included columns.
+    pub(crate) fn covering(&self, index: &Index) -> Option<&Covering> {
+        self.covering.iter().find(|covering| covering.object == index.object)
+    }
+
+    /// True when the entries of the index hold the column at this position: [`TablesRead::scan_entries`] reads it.
+    ///
+    /// [`TablesRead::scan_entries`]: crate::read::TablesRead::scan_entries
+    pub fn is_covered(&self, index: &str, place: usize) -> bool {
+        let index = self.indexes().iter().find(|known| known.name == index);
+        index.and_then(|index| self.covering(index)).is_some_and(|covering| covering.has(place))
     }
 
     /// Bytes of a row in the newest layout, without the contents of its varying columns.

@@ -164,7 +164,8 @@ impl Inet {
 
     /// Parses a network, whose trailing zero bytes may be left out for IPv4: `10.1` is `10.1.0.0/16`.
     pub fn parse_network(text: &str) -> Option<Self> {
-        let (written, bits) = text.split_once('/').map_or((text, None), |(network, bits)| (network, Some(bits)));
+        let (written, bits) =
+            text.split_once('/').map_or((text, None), |(network, bits)| (network, Some(bits)));
         let parts = written.split('.').count();
         if written.contains(':') || parts >= 4 {
             return Self::parse(text);
@@ -214,8 +215,20 @@ mod tests {
     fn keys_sort_as_addresses_compare() {
         // PostgreSQL's order.
         let sorted = [
-            "0.0.0.0/0", "10.0.0.0/8", "10.1.2.3/8", "10.0.0.0/16", "10.1.0.0/16", "10.1.2.3/16", "10.1.2.3/24",
-            "10.1.2.3", "10.1.2.4", "192.168.1.0/24", "::/0", "::1", "2001:db8::/32", "2001:db8::1",
+            "0.0.0.0/0",
+            "10.0.0.0/8",
+            "10.1.2.3/8",
+            "10.0.0.0/16",
+            "10.1.0.0/16",
+            "10.1.2.3/16",
+            "10.1.2.3/24",
+            "10.1.2.3",
+            "10.1.2.4",
+            "192.168.1.0/24",
+            "::/0",
+            "::1",
+            "2001:db8::/32",
+            "2001:db8::1",
         ];
         let keys = sorted.map(|text| {
             let mut key = Vec::new();
@@ -243,9 +256,14 @@ mod tests {
 
     #[test]
     fn networks_are_read_without_trailing_zeros() {
-        for (text, expected) in
-            [("10", "10.0.0.0/8"), ("128.1", "128.1.0.0/16"), ("192.168.2", "192.168.2.0/24"), ("192.1", "192.1.0.0/24"), ("10/16", "10.0.0.0/16"), ("::/0", "::/0")]
-        {
+        for (text, expected) in [
+            ("10", "10.0.0.0/8"),
+            ("128.1", "128.1.0.0/16"),
+            ("192.168.2", "192.168.2.0/24"),
+            ("192.1", "192.1.0.0/24"),
+            ("10/16", "10.0.0.0/16"),
+            ("::/0", "::/0"),
+        ] {
             assert_eq!(Inet::parse_network(text).unwrap().to_string(), expected);
         }
         for text in ["", "10.", "256", "10.1.2.3.4", "10.0.0.0/33", "1.2.3.4/-1", "::1/129", "a"] {

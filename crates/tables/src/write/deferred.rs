@@ -188,7 +188,8 @@ impl TablesTx<'_> {
         self.begin();
         let id = self.find(table)?.ok_or_else(|| TablesError::UnknownTable { name: table.to_owned() })?;
         let schema = self.schema_by_id(id)?;
-        let unknown = || TablesError::UnknownConstraint { table: table.to_owned(), constraint: name.to_owned() };
+        let unknown =
+            || TablesError::UnknownConstraint { table: table.to_owned(), constraint: name.to_owned() };
         let deferral = schema.deferral_of(name).ok_or_else(unknown)?;
         if !deferral.is_deferrable() {
             return Err(crate::error::invalid(table, format!("constraint {name:?} is not deferrable")));

@@ -22,7 +22,9 @@ fn child(number: i64, parent: i64) -> [Value<'static>; 2] {
 
 fn constraint<T: std::fmt::Debug>(result: Result<T, TablesError>) -> String {
     match result {
-        Err(TablesError::ForeignKey { constraint, .. } | TablesError::Unique { constraint, .. }) => constraint,
+        Err(TablesError::ForeignKey { constraint, .. } | TablesError::Unique { constraint, .. }) => {
+            constraint
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -78,7 +80,10 @@ fn concurrent_delete_of_a_parent_conflicts_with_a_deferred_reference() {
         one.t().insert_row(&children, &child(1, 7)).unwrap();
         two.t().delete(&parents, &id(7)).unwrap();
         let outcomes = [one.commit(), two.commit()];
-        assert!(outcomes.iter().filter(|outcome| outcome.is_ok()).count() == 1, "{isolation:?}: {outcomes:?}");
+        assert!(
+            outcomes.iter().filter(|outcome| outcome.is_ok()).count() == 1,
+            "{isolation:?}: {outcomes:?}"
+        );
         db.verify();
     }
 }
@@ -127,7 +132,10 @@ fn concurrent_inserts_of_one_value_conflict_under_a_deferred_unique_constraint()
         one.t().insert_row(&table, &child(1, 7)).unwrap();
         two.t().insert_row(&table, &child(2, 7)).unwrap();
         let outcomes = [one.commit(), two.commit()];
-        assert!(outcomes.iter().filter(|outcome| outcome.is_ok()).count() == 1, "{isolation:?}: {outcomes:?}");
+        assert!(
+            outcomes.iter().filter(|outcome| outcome.is_ok()).count() == 1,
+            "{isolation:?}: {outcomes:?}"
+        );
         db.verify();
     }
 }

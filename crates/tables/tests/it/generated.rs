@@ -73,7 +73,8 @@ fn generated_column_is_computed_for_existing_rows() {
 #[test]
 fn dropped_primary_key_leaves_numbered_rows() {
     let db = Db::memory();
-    let table = db.create(TableDef::new("t").column(int("a")).column(int("b")).primary_key(["a"]).unique(["b"]));
+    let table =
+        db.create(TableDef::new("t").column(int("a")).column(int("b")).primary_key(["a"]).unique(["b"]));
     let row = |a: i64, b: i64| [Value::Int8(a), Value::Int8(b)];
     db.run(|t| {
         t.insert_row(&table, &row(2, 20))?;
@@ -86,6 +87,8 @@ fn dropped_primary_key_leaves_numbered_rows() {
     assert!(matches!(db.run(|t| t.drop_primary_key("t")), Err(TablesError::UnknownConstraint { .. })));
     db.run(|t| t.add_primary_key("t", Some("key"), &["b".into()])).unwrap();
     db.run(|t| t.rename_constraint("t", "key", "other")).unwrap();
-    assert!(matches!(db.run(|t| t.insert_row(&table, &row(7, 30))), Err(TablesError::Unique { constraint, .. }) if constraint == "other"));
+    assert!(
+        matches!(db.run(|t| t.insert_row(&table, &row(7, 30))), Err(TablesError::Unique { constraint, .. }) if constraint == "other")
+    );
     db.verify();
 }

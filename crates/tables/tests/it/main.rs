@@ -6,6 +6,7 @@ mod alter;
 mod bad_input;
 mod concurrency;
 mod constraints;
+mod covering;
 mod deferred;
 mod enums;
 mod generated;
@@ -25,8 +26,8 @@ use ropewalk_engine::{
     KvTransaction,
 };
 use ropewalk_tables::{
-    ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesModel, TablesRead,
-    TablesMark, TablesState, TablesTx, Type, Value,
+    ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesMark, TablesModel,
+    TablesRead, TablesState, TablesTx, Type, Value,
 };
 use ropewalk_vfs::Env;
 

@@ -10,7 +10,8 @@ use ropewalk::tables::{Array, Interval, Scalar, Value, schema_and_name};
 use crate::access::cursors::CursorShape;
 use crate::catalog::{
     BTREE, Catalog, DATABASE, DATABASE_OWNER, HEAP, INFORMATION_SCHEMA, IndexOf, OWNER, PG_CATALOG, PUBLIC,
-    Relation, SequenceOf, ViewOf, collations, extensions, information, operator_classes, projections, show, table_oid,
+    Relation, SequenceOf, ViewOf, collations, extensions, information, operator_classes, projections, show,
+    table_oid,
 };
 use crate::expr::Record;
 use crate::syntax::names::own;

@@ -102,7 +102,14 @@ pub(super) fn classes(catalog: &Catalog) -> Vec<Record> {
         rows.push(Class { checks, is_indexed, refers: refers(schema), ..table }.row());
         for index in catalog.indexes_of(schema) {
             rows.push(
-                Class::plain(index.oid(), (space, index.name()), "i", BTREE, index.columns().len()).row(),
+                Class::plain(
+                    index.oid(),
+                    (space, index.name()),
+                    "i",
+                    BTREE,
+                    index.columns().len() + index.included().len(),
+                )
+                .row(),
             );
         }
     }
@@ -254,7 +261,8 @@ pub(super) fn attributes(catalog: &Catalog) -> Vec<Record> {
             let identity = show::identity(column);
             let has_default = has_default || column.generated().is_some();
             let generated = if column.generated().is_some() { "s" } else { "" };
-            let collation = column.collation().map_or(attribute.collation, |name| collations::oid(Some(name)));
+            let collation =
+                column.collation().map_or(attribute.collation, |name| collations::oid(Some(name)));
             let options = Attribute { has_default, identity, generated, collation, ..attribute };
             rows.push(Attribute { oid, modifier, is_required, ..options }.row());
         }
@@ -262,6 +270,13 @@ pub(super) fn attributes(catalog: &Catalog) -> Vec<Record> {
             for number in 1..=index.columns().len() {
                 let name = catalog.index_column(index, number).unwrap_or_default();
                 rows.push(Attribute::of(index.oid(), &name, index.column_type(number), number).row());
+            }
+            let columns = index
+                .included()
+                .into_iter()
+                .filter_map(|number| schema.columns().get(usize::try_from(number).ok()?.checked_sub(1)?));
+            for (column, number) in columns.zip(index.columns().len() + 1..) {
+                rows.push(Attribute::of(index.oid(), column.name(), column.column_type(), number).row());
             }
         }
     }
@@ -284,7 +299,7 @@ pub(super) fn attributes(catalog: &Catalog) -> Vec<Record> {
 
 pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
     let row = |index: IndexOf<'_>| {
-        let numbers = index.columns();
+        let (numbers, included) = (index.columns(), index.included());
         let width = numbers.len();
         let (valid, orders, filter) = match index {
             IndexOf::Key(_) => (true, vec![0; width], None),
@@ -313,10 +328,10 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
         row![
             index.oid(),
             table_oid(index.table()),
-            length(width),
+            length(numbers.len() + included.len()),
             length(width),
             index.is_unique(),
-            false,
+            index.has_equal_nulls(),
             matches!(index, IndexOf::Key(_)),
             false,
             !index.deferral().is_deferrable(),
@@ -326,7 +341,7 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
             valid,
             true,
             false,
-            vector(numbers),
+            vector([numbers, included].concat()),
             oids(collations),
             oids(classes),
             vector(orders),

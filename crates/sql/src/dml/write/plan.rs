@@ -595,18 +595,19 @@ fn unique_targets(schema: &Schema) -> Vec<Target> {
     let mut targets = Vec::new();
     if !schema.key_columns().is_empty() {
         let places = schema.key_columns().to_vec();
-        targets.push(Target { index: None, places, is_deferrable: false });
+        targets.push(Target { index: None, places, is_deferrable: false, nulls_equal: false });
     }
-    for index in schema.indexes().iter().filter(|index| index.is_unique() && index.filter().is_none()) {
+    for known in schema.indexes().iter().filter(|index| index.is_unique() && index.filter().is_none()) {
         let place = |column: &ropewalk::tables::IndexColumn| match column.expr {
             TableExpr::Column(ColumnRef::Id(id)) => {
                 schema.columns().iter().position(|column| column.id() == id)
             }
             _ => None,
         };
-        if let Some(places) = index.columns().iter().map(place).collect() {
-            let (index, is_deferrable) = (Some(index.name().to_owned()), index.deferral().is_deferrable());
-            targets.push(Target { index, places, is_deferrable });
+        if let Some(places) = known.columns().iter().map(place).collect() {
+            let (index, is_deferrable) = (Some(known.name().to_owned()), known.deferral().is_deferrable());
+            let nulls_equal = known.has_equal_nulls();
+            targets.push(Target { index, places, is_deferrable, nulls_equal });
         }
     }
     targets

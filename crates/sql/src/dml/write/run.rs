@@ -367,7 +367,7 @@ impl Target {
         let mut key = Vec::with_capacity(self.places.len());
         for place in &self.places {
             let value = new.column(*place)?.into_owned();
-            if value.is_null() {
+            if value.is_null() && !self.nulls_equal {
                 return Ok(None);
             }
             key.push(value);
@@ -378,8 +378,11 @@ impl Target {
             .iter()
             .zip(key)
             .map(|(place, value)| {
-                let (column, value) = (Box::new(Expr::Column(*place)), Box::new(Expr::Const(value)));
-                Expr::Compare(crate::expr::arith::Compare::Eq, column, value)
+                let column = Box::new(Expr::Column(*place));
+                if value.is_null() {
+                    return Expr::IsNull(column, false);
+                }
+                Expr::Compare(crate::expr::arith::Compare::Eq, column, Box::new(Expr::Const(value)))
             })
             .collect();
         let mut path = Path::choose(schema, 0, &conjuncts, &[], false);
