@@ -61,6 +61,8 @@ pub mod state {
     pub const FOREIGN_KEY_VIOLATION: SqlState = SqlState("23503");
     pub const UNIQUE_VIOLATION: SqlState = SqlState("23505");
     pub const CHECK_VIOLATION: SqlState = SqlState("23514");
+    /// A text is longer than its type allows.
+    pub const STRING_DATA_RIGHT_TRUNCATION: SqlState = SqlState("22001");
     pub const ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25001");
     pub const READ_ONLY_SQL_TRANSACTION: SqlState = SqlState("25006");
     pub const NO_ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25P01");
@@ -354,7 +356,16 @@ impl From<TablesError> for SqlError {
                     .detail(format!("Key {key} already exists."))
                     .about(table, None, Some(constraint));
             }
-            TablesError::Check { table, constraint } => {
+            // The length of a `varchar(n)` is a check.
+            TablesError::Check { table, constraint, longest: Some(longest) } if constraint.ends_with("_length") => {
+                let message = format!("value too long for type character varying({longest})");
+                return Self::new(state::STRING_DATA_RIGHT_TRUNCATION, message).about(
+                    table,
+                    None,
+                    Some(constraint),
+                );
+            }
+            TablesError::Check { table, constraint, .. } => {
                 let message = format!(
                     "new row for relation \"{}\" violates check constraint \"{constraint}\"",
                     own(table)

@@ -148,6 +148,8 @@ pub enum TablesError {
         table: String,
         /// The check.
         constraint: String,
+        /// The most characters, for a check that only limits the length of a text.
+        longest: Option<i64>,
     },
     /// A row refers to a missing row, or would do so after the statement.
     #[error("table {table:?}, foreign key {constraint:?}: {what}")]

@@ -28,13 +28,10 @@ pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {
 /// The column and n, if `check` implements the length of a `varchar(n)` or of the elements of a
 /// `varchar(n)[]`.
 pub(crate) fn length_bound(schema: &Schema, check: &Check) -> Option<(usize, i64)> {
-    let Expr::Binary(Binary::Le, left, right) = check.expr() else { return None };
-    let (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) = (&**left, &**right) else {
-        return None;
-    };
-    let place = place_of(schema, arguments.first()?)?;
+    let (text, bound) = check.length_bound()?;
+    let place = place_of(schema, text)?;
     let name = schema.columns().get(place)?.name();
-    (check.name() == format!("{name}_length")).then_some((place, bound.as_integer()?))
+    (check.name() == format!("{name}_length")).then_some((place, bound))
 }
 
 /// The length limit of a `varchar(n)` column.

@@ -115,7 +115,7 @@ impl Ddl<'_> {
                             "drop the view, rename the column, and create the view again",
                         )
                     },
-                    &mut |ddl| Ok(ddl.transaction.tables().rename_column(table, &old, &new)?),
+                    &mut |ddl| ddl.rename_column(table, &old, &new),
                 )?;
             }
             O::RenameTable { table_name: ast::RenameTableNameKind::To(name) } => {
@@ -182,6 +182,22 @@ impl Ddl<'_> {
             Ok(ddl.transaction.tables().rename_column(table, column, other)?)
         })?;
         Ok(self.transaction.tables().rename_column(table, other, column)?)
+    }
+
+    /// Renames a column, and the check of its length, which is named after it.
+    fn rename_column(&mut self, table: &str, old: &str, new: &str) -> Result<()> {
+        let schema = self.schema(table)?;
+        let place = schema.index_of(old)?;
+        let bounds = |check: &&ropewalk::tables::Check| {
+            crate::catalog::length_bound(&schema, check).is_some_and(|(at, _)| at == place)
+        };
+        let length = schema.checks().iter().find(bounds).map(|check| check.name().to_owned());
+        let mut tables = self.transaction.tables();
+        tables.rename_column(table, old, new)?;
+        if let Some(length) = length {
+            tables.rename_constraint(table, &length, &format!("{new}_length"))?;
+        }
+        Ok(())
     }
 
     fn drop_constraint(&mut self, table: &str, name: &str, if_exists: bool, cascades: bool) -> Result<()> {

@@ -22,7 +22,7 @@ use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorCl
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
-use crate::value::expr::Expr;
+use crate::value::expr::{Binary, Expr, Function};
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
 use crate::value::types::Type;
@@ -336,6 +336,17 @@ impl Check {
     /// The condition, which must not be false.
     pub fn expr(&self) -> &Expr {
         &self.expr
+    }
+
+    /// The text and n, if it only limits the length of the text or of each element to n.
+    pub fn length_bound(&self) -> Option<(&Expr, i64)> {
+        let Expr::Binary(Binary::Le, left, right) = &self.expr else { return None };
+        match (&**left, &**right) {
+            (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) => {
+                Some((arguments.first()?, bound.as_integer()?))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -90,7 +90,8 @@ pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesE
             TablesError::Evaluation { table: table(), what }
         })?;
         if outcome == Value::Bool(false) {
-            return Err(TablesError::Check { table: table(), constraint: check.name.clone() });
+            let (constraint, longest) = (check.name.clone(), check.length_bound().map(|(_, longest)| longest));
+            return Err(TablesError::Check { table: table(), constraint, longest });
         }
     }
     Ok(())
