@@ -5,6 +5,7 @@ pub(crate) mod current_of;
 pub(crate) mod cursor_syntax;
 pub(crate) mod dialect;
 pub(crate) mod names;
+pub(crate) mod operands;
 pub(crate) mod overriding;
 pub(crate) mod parse;
 pub(crate) mod projections;
