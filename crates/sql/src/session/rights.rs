@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::expr::advisory::AdvisoryLimit;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::session::Session;
+use crate::session::explain;
 use crate::session::notify::NotifyCall;
 use crate::session::prepared::{has_writers, is_written_by};
 use crate::syntax::copy_statement::Direction;
@@ -196,7 +197,14 @@ impl StatementKind {
             S::Insert(_) => Self::Insert,
             S::Update(_) => Self::Update,
             S::Delete(_) => Self::Delete,
-            S::Explain { analyze: true, .. } => Self::ExplainAnalyze,
+            S::Explain { analyze, options, .. }
+                if matches!(
+                    explain::analyzes(*analyze, options.as_deref().unwrap_or_default()),
+                    Ok(true)
+                ) =>
+            {
+                Self::ExplainAnalyze
+            }
             S::Explain { .. } => Self::Explain,
             S::StartTransaction { .. } => Self::Begin,
             S::Commit { .. } => Self::Commit,
