@@ -8,21 +8,40 @@
 use std::sync::Arc;
 
 use crate::catalog::object_range;
-use crate::ddl::column_ids;
+use crate::ddl::{bind, bind_condition, column_ids};
 use crate::error::{TablesError, invalid};
 use crate::load::LoadOptions;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
 use crate::row::Row;
+use crate::schema::define::OperatorClass;
 use crate::schema::{Column, Parts, Schema};
 use crate::value::Value;
-use crate::value::expr::{ColumnRef, Expr};
 use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
-/// Whether an index's condition reads a column.
-fn of_filter(id: u16) -> impl Fn(&Expr) -> bool {
-    move |filter| filter.reads(id)
+/// Checks the conditions and indexes that read a column with its new type.
+fn rebind(parts: &mut Parts, id: u16) -> Result<(), TablesError> {
+    let mut checks = std::mem::take(&mut parts.checks);
+    for check in checks.iter_mut().filter(|check| check.expr.reads(id)) {
+        bind_condition(parts, &mut check.expr)?;
+    }
+    let mut indexes = std::mem::take(&mut parts.indexes);
+    for index in &mut indexes {
+        for column in index.columns.iter_mut().filter(|column| column.expr.reads(id)) {
+            let ty = bind(parts, &mut column.expr)?;
+            let fits = |ty: &Type| {
+                ty.is_ordered() && (column.class == OperatorClass::Default || *ty == Type::TEXT)
+            };
+            let unfit = || invalid(&parts.name, format!("index {:?} cannot be of that type", index.name));
+            column.ty = ty.filter(fits).ok_or_else(unfit)?;
+        }
+        if let Some(filter) = &mut index.filter {
+            bind_condition(parts, filter)?;
+        }
+    }
+    (parts.checks, parts.indexes) = (checks, indexes);
+    Ok(())
 }
 
 /// Rows read at a time.
@@ -100,8 +119,8 @@ impl TablesTx<'_> {
     /// row is rewritten.
     ///
     /// # Errors
-    /// The column is part of a foreign key, a check or an index's expression; an identity column of a type
-    /// that is not an integer; `change` stopped; rows that violate NOT NULL or uniqueness.
+    /// The column is part of a foreign key, or of a check or index that does not take the new type; an identity
+    /// column of a type that is not an integer; `change` stopped; rows that violate a constraint.
     pub fn set_type(
         &mut self,
         table: &str,
@@ -123,9 +142,7 @@ impl TablesTx<'_> {
                 known.missing = Value::Null;
                 known.precision = None;
             }
-            let plain = Expr::Column(ColumnRef::Id(id));
-            let indexed = parts.indexes.iter_mut().flat_map(|index| &mut index.columns);
-            indexed.filter(|indexed| indexed.expr == plain).for_each(|indexed| indexed.ty = ty);
+            rebind(&mut parts, id)?;
             parts.renew_layout().map_err(|what| invalid(table, what))?;
             let new = Arc::new(Schema::new(parts.clone()));
             let mut loader = Loader::new(tx, new, LoadOptions::default(), false)?;
@@ -157,7 +174,6 @@ impl TablesTx<'_> {
 
     /// The reason why a column cannot get another type, if any, as the error.
     fn may_change(&mut self, schema: &Schema, id: u16, ty: Type) -> Result<(), String> {
-        let plain = Expr::Column(ColumnRef::Id(id));
         let parts = &schema.parts;
         let name = parts.columns.iter().find(|column| column.id == id).map_or("", |column| &column.name);
         let refers = parts.foreign_keys.iter().any(|key| key.columns().contains(&id));
@@ -169,20 +185,6 @@ impl TablesTx<'_> {
         }
         if refers || is_referred {
             return Err(format!("column {name:?} is part of a foreign key: drop that first"));
-        }
-        if let Some(check) = parts.checks.iter().find(|check| check.expr().reads(id)) {
-            return Err(format!("column {name:?} is part of the check {:?}: drop that first", check.name()));
-        }
-        let computes = |index: &&crate::schema::Index| {
-            let of_column = |expr: &Expr| *expr != plain && expr.reads(id);
-            index.columns().iter().any(|column| of_column(&column.expr))
-                || index.filter().is_some_and(of_filter(id))
-        };
-        if let Some(index) = parts.indexes.iter().find(computes) {
-            return Err(format!(
-                "column {name:?} is part of an expression of {:?}: drop that first",
-                index.name()
-            ));
         }
         let deferred = |index: &&crate::schema::Index| index.deferral.is_deferrable() && index.reads(id);
         if let Some(index) = parts.indexes.iter().find(deferred) {
@@ -203,9 +205,7 @@ impl TablesTx<'_> {
         {
             return Err(format!("column {name:?} numbers its rows, and {ty} is no integer"));
         }
-        let is_in_index =
-            parts.indexes.iter().flat_map(|index| &index.columns).any(|column| column.expr == plain);
-        if (parts.key.contains(&id) || is_in_index) && !ty.is_ordered() {
+        if parts.key.contains(&id) && !ty.is_ordered() {
             return Err(format!("column {name:?} of type {ty} cannot be part of a key"));
         }
         Ok(())
