@@ -30,9 +30,8 @@ fn rebind(parts: &mut Parts, id: u16) -> Result<(), TablesError> {
     for index in &mut indexes {
         for column in index.columns.iter_mut().filter(|column| column.expr.reads(id)) {
             let ty = bind(parts, &mut column.expr)?;
-            let fits = |ty: &Type| {
-                ty.is_ordered() && (column.class == OperatorClass::Default || *ty == Type::TEXT)
-            };
+            let fits =
+                |ty: &Type| ty.is_ordered() && (column.class == OperatorClass::Default || *ty == Type::TEXT);
             let unfit = || invalid(&parts.name, format!("index {:?} cannot be of that type", index.name));
             column.ty = ty.filter(fits).ok_or_else(unfit)?;
         }
