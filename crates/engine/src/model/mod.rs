@@ -15,7 +15,7 @@ use std::any::Any;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
-use crate::error::{EngineError, Rejection};
+use crate::error::{Rejection, Result};
 use crate::model::version::{Generation, ReadView};
 
 /// Number of a model in commit records. Part of the format.
@@ -32,8 +32,6 @@ pub const KEYSPACES: ModelId = ModelId(5);
 pub trait Memory: Any + Send + Sync {
     /// Bytes held, for the memory budget; may be an estimate but must grow with every write.
     fn bytes(&self) -> u64;
-    /// For downcasts to the model's type.
-    fn as_any(&self) -> &dyn Any;
 }
 
 /// The memory of models that only use keyspaces.
@@ -42,10 +40,6 @@ struct NoMemory;
 impl Memory for NoMemory {
     fn bytes(&self) -> u64 {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -60,12 +54,12 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store refuses.
-    fn open(&self, store: &Store) -> Result<(), EngineError>;
+    fn open(&self, store: &Store) -> Result<()>;
     /// Called once at open, after the runs are readable and before replay: load what lives outside memories.
     ///
     /// # Errors
     /// The stored data is damaged.
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
+    fn load(&self, _read: ReadView<'_>) -> Result<()> {
         Ok(())
     }
     /// A new, empty memory. By default a model writes only to keyspaces, whose memtables belong to the
@@ -82,20 +76,15 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store cannot write.
-    fn flush(
-        &self,
-        memory: &dyn Memory,
-        _store: &Store,
-        _snapshots: &[Seq],
-    ) -> Result<Vec<NewRun>, EngineError> {
-        assert!(memory.as_any().is::<NoMemory>(), "model {} flushes its memory", self.name());
+    fn flush(&self, memory: &dyn Memory, _store: &Store, _snapshots: &[Seq]) -> Result<Vec<NewRun>> {
+        assert!((memory as &dyn Any).is::<NoMemory>(), "model {} flushes its memory", self.name());
         Ok(Vec::new())
     }
     /// Checks every invariant of the model's own data; returns one line per violation.
     ///
     /// # Errors
     /// The data cannot be read at all.
-    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError>;
+    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>>;
 }
 
 /// Where [`Model::apply`] writes.

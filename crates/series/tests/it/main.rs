@@ -8,6 +8,7 @@ mod compaction;
 mod concurrency;
 mod crashes;
 mod deleting;
+mod directories;
 mod fixtures;
 mod histograms;
 mod many;

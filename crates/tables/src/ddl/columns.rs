@@ -1,7 +1,7 @@
 //! Adds, drops and changes columns, without a write to any row.
 
 use crate::ddl::bind;
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::schema::define::{ColumnDef, DefaultValue};
 use crate::schema::enums::EnumType;
 use crate::schema::names::check_name;
@@ -18,7 +18,7 @@ fn checked_precision(
     column: &str,
     ty: Type,
     precision: Option<Precision>,
-) -> Result<Option<Precision>, TablesError> {
+) -> Result<Option<Precision>> {
     match precision.filter(|precision| !precision.fits(ty)) {
         None => Ok(precision),
         Some(_) => Err(invalid(table, format!("column {column:?}: a precision that no {ty} has"))),
@@ -33,7 +33,7 @@ fn kept_default(default: DefaultValue, precision: Option<Precision>) -> DefaultV
 }
 
 impl TablesTx<'_> {
-    pub(super) fn new_column(&mut self, parts: &mut Parts, def: ColumnDef) -> Result<Column, TablesError> {
+    pub(super) fn new_column(&mut self, parts: &mut Parts, def: ColumnDef) -> Result<Column> {
         check_name(&parts.name, "column", &def.name)?;
         if parts.columns.iter().any(|column| column.name == def.name) {
             return Err(TablesError::Duplicate { kind: "column", name: def.name });
@@ -89,7 +89,7 @@ impl TablesTx<'_> {
     }
 
     /// Makes a column of the definition a generated one.
-    pub(super) fn set_generated(parts: &mut Parts, name: &str, mut expr: Expr) -> Result<(), TablesError> {
+    pub(super) fn set_generated(parts: &mut Parts, name: &str, mut expr: Expr) -> Result<()> {
         let found = bind(parts, &mut expr)?;
         let place = parts.columns.iter().position(|column| column.name == name);
         let unknown = || TablesError::UnknownColumn { table: parts.name.clone(), column: name.to_owned() };
@@ -121,7 +121,7 @@ impl TablesTx<'_> {
         column: &str,
         (ty, labels): (Type, Option<&EnumType>),
         default: DefaultValue,
-    ) -> Result<DefaultValue, TablesError> {
+    ) -> Result<DefaultValue> {
         let timed = matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME);
         Ok(match default {
             DefaultValue::Value(value) => {
@@ -154,7 +154,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// The name is taken. A column that needs an individual value in each row, such as one that is NOT NULL
     /// without a default, is rejected unless the table is empty.
-    pub fn add_column(&mut self, table: &str, def: ColumnDef) -> Result<(), TablesError> {
+    pub fn add_column(&mut self, table: &str, def: ColumnDef) -> Result<()> {
         if let Some(expr) = def.generated.clone() {
             return self.ddl(|tx| tx.add_generated(table, def, expr));
         }
@@ -180,7 +180,7 @@ impl TablesTx<'_> {
         })
     }
 
-    fn add_generated(&mut self, table: &str, def: ColumnDef, expr: Expr) -> Result<(), TablesError> {
+    fn add_generated(&mut self, table: &str, def: ColumnDef, expr: Expr) -> Result<()> {
         let schema = self.known(table)?;
         let (mut parts, name) = (schema.parts.clone(), def.name.clone());
         let column = self.new_column(&mut parts, def)?;
@@ -196,7 +196,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownColumn`].
-    pub fn drop_expression(&mut self, table: &str, column: &str) -> Result<bool, TablesError> {
+    pub fn drop_expression(&mut self, table: &str, column: &str) -> Result<bool> {
         let mut was = false;
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
@@ -210,7 +210,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::Dependent`] when the key, an index, a check or a foreign key needs it.
-    pub fn drop_column(&mut self, table: &str, column: &str) -> Result<(), TablesError> {
+    pub fn drop_column(&mut self, table: &str, column: &str) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             let place = schema.index_of(column)?;
             let id = schema.column_at(place)?.id;
@@ -233,7 +233,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The new name is taken.
-    pub fn rename_column(&mut self, table: &str, column: &str, name: &str) -> Result<(), TablesError> {
+    pub fn rename_column(&mut self, table: &str, column: &str, name: &str) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             check_name(table, "column", name)?;
             let place = schema.index_of(column)?;
@@ -249,12 +249,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// A value that does not fit.
-    pub fn set_default(
-        &mut self,
-        table: &str,
-        column: &str,
-        default: DefaultValue,
-    ) -> Result<(), TablesError> {
+    pub fn set_default(&mut self, table: &str, column: &str, default: DefaultValue) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             let place = schema.index_of(column)?;
             let known = schema.column_at(place)?;
@@ -283,7 +278,7 @@ impl TablesTx<'_> {
         table: &str,
         column: &str,
         collation: Option<&str>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
             parts.column_mut(place).collation = collation.map(str::to_owned);
@@ -295,12 +290,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The column is of another type.
-    pub fn set_precision(
-        &mut self,
-        table: &str,
-        column: &str,
-        precision: Option<Precision>,
-    ) -> Result<(), TablesError> {
+    pub fn set_precision(&mut self, table: &str, column: &str, precision: Option<Precision>) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
             let ty = schema.column_at(place)?.ty;

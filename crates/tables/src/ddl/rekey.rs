@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::object_range;
 use crate::ddl::{bind, bind_condition, column_ids};
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::load::LoadOptions;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
@@ -21,7 +23,7 @@ use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
 /// Checks the conditions and indexes that read a column with its new type.
-fn rebind(parts: &mut Parts, id: u16) -> Result<(), TablesError> {
+fn rebind(parts: &mut Parts, id: u16) -> Result<()> {
     let mut checks = std::mem::take(&mut parts.checks);
     for check in checks.iter_mut().filter(|check| check.expr.reads(id)) {
         bind_condition(parts, &mut check.expr)?;
@@ -52,12 +54,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The table has a primary key; rows have NULL there, or equal values.
-    pub fn add_primary_key(
-        &mut self,
-        table: &str,
-        name: Option<&str>,
-        columns: &[String],
-    ) -> Result<(), TablesError> {
+    pub fn add_primary_key(&mut self, table: &str, name: Option<&str>, columns: &[String]) -> Result<()> {
         self.ddl(|tx| {
             let old = tx.known(table)?;
             tx.guard_schema(&old);
@@ -86,7 +83,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// [`TablesError::UnknownConstraint`] for a table without a primary key; [`TablesError::Dependent`] when a
     /// foreign key refers to it.
-    pub fn drop_primary_key(&mut self, table: &str) -> Result<(), TablesError> {
+    pub fn drop_primary_key(&mut self, table: &str) -> Result<()> {
         self.ddl(|tx| {
             let old = tx.known(table)?;
             tx.guard_schema(&old);
@@ -126,7 +123,7 @@ impl TablesTx<'_> {
         column: &str,
         ty: Type,
         change: &mut dyn FnMut(&[Value<'_>]) -> Option<Value<'static>>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         self.ddl(|tx| {
             let old = tx.known(table)?;
             tx.guard_schema(&old);
@@ -159,7 +156,7 @@ impl TablesTx<'_> {
     }
 
     /// Moves the rows of a table to a definition with a generated column at its end. Cost: every row is rewritten.
-    pub(super) fn move_generated(&mut self, old: &Arc<Schema>, mut parts: Parts) -> Result<(), TablesError> {
+    pub(super) fn move_generated(&mut self, old: &Arc<Schema>, mut parts: Parts) -> Result<()> {
         self.guard_schema(old);
         parts.renew_layout().map_err(|what| invalid(&parts.name, what))?;
         let new = Arc::new(Schema::new(parts.clone()));
@@ -215,8 +212,8 @@ impl TablesTx<'_> {
         &mut self,
         old: &Arc<Schema>,
         loader: &mut Loader,
-        each: &mut dyn FnMut(&mut Vec<Value<'_>>) -> Result<(), TablesError>,
-    ) -> Result<(), TablesError> {
+        each: &mut dyn FnMut(&mut Vec<Value<'_>>) -> Result<()>,
+    ) -> Result<()> {
         // At commit there must be no rows other than those that were read.
         self.is_empty(old)?;
         let (start, end) = object_range(old.parts.rows);
@@ -225,7 +222,7 @@ impl TablesTx<'_> {
         let new = loader.schema().clone();
         loop {
             let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(BATCH);
-            self.walk(&next, end, false, &mut |key, value| {
+            self.walk_rows(KeySpan::forward(&next, end), &mut |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < BATCH
             })?;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::LockMode;
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::covering::Covering;
 use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorClass};
 use crate::schema::enums::EnumType;
@@ -549,7 +549,7 @@ impl Schema {
     }
 
     /// Rejects a row that does not have one value for each column.
-    pub(crate) fn check_arity(&self, values: &[Value<'_>]) -> Result<(), TablesError> {
+    pub(crate) fn check_arity(&self, values: &[Value<'_>]) -> Result<()> {
         let (expected, found) = (self.columns().len(), values.len());
         if expected == found {
             return Ok(());
@@ -579,7 +579,7 @@ impl Schema {
     ///
     /// # Errors
     /// The expression fails for the row, or its value does not fit the column.
-    pub fn generate(&self, values: &mut [Value<'_>]) -> Result<(), TablesError> {
+    pub fn generate(&self, values: &mut [Value<'_>]) -> Result<()> {
         for place in &self.generated {
             let known = self.column_at(*place)?;
             let Some(expr) = &known.generated else { continue };
@@ -638,7 +638,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`TablesError::UnknownColumn`].
-    pub fn index_of(&self, name: &str) -> Result<usize, TablesError> {
+    pub fn index_of(&self, name: &str) -> Result<usize> {
         let found = self.columns().iter().position(|column| column.name == name);
         found.ok_or_else(|| self.unknown_column(name))
     }
@@ -647,7 +647,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`TablesError::UnknownIndex`].
-    pub fn index_named(&self, name: &str) -> Result<&Index, TablesError> {
+    pub fn index_named(&self, name: &str) -> Result<&Index> {
         let found = self.indexes().iter().find(|index| index.name == name && index.ready);
         found.ok_or_else(|| TablesError::UnknownIndex {
             table: self.name().to_owned(),
@@ -660,7 +660,7 @@ impl Schema {
     }
 
     #[inline]
-    pub(crate) fn column_at(&self, index: usize) -> Result<&Column, TablesError> {
+    pub(crate) fn column_at(&self, index: usize) -> Result<&Column> {
         self.columns().get(index).ok_or_else(|| self.unknown_column(&format!("number {index}")))
     }
 
@@ -721,7 +721,7 @@ pub(crate) fn assigned<'v>(
     schema: &Schema,
     column: &Column,
     value: Value<'v>,
-) -> Result<Value<'v>, TablesError> {
+) -> Result<Value<'v>> {
     let names = || (schema.name().to_owned(), column.name.clone());
     if value.is_null() && !column.nullable {
         let (table, column) = names();

@@ -130,7 +130,7 @@ impl Deferred {
         constraint: Named,
         deferral: Deferral,
         check: Check,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         let values = match &check {
             Check::Parent(values) | Check::Gone(values) => {
                 let mut stored = Vec::new();
@@ -147,7 +147,7 @@ impl Deferred {
 }
 
 /// Rejects more checks than may wait.
-pub(crate) fn check_bytes(bytes: usize) -> Result<(), TablesError> {
+pub(crate) fn check_bytes(bytes: usize) -> Result<()> {
     if bytes > WAITING_BYTES_MAX {
         let (table, what) = (String::new(), "memory of the deferred checks of a transaction");
         return Err(TablesError::TooLarge { table, what, bytes, max: WAITING_BYTES_MAX });
@@ -174,7 +174,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint that would become immediate is
     /// violated; nothing is changed then.
-    pub fn defer_all(&mut self, defers: bool) -> Result<(), TablesError> {
+    pub fn defer_all(&mut self, defers: bool) -> Result<()> {
         let modes = Modes { others: Some(defers), named: BTreeMap::new() };
         self.set_modes(modes, &|_, _| !defers)
     }
@@ -184,7 +184,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// As [`TablesTx::defer_all`]; [`TablesError::UnknownConstraint`]; [`TablesError::Definition`] for one that
     /// is not deferrable.
-    pub fn defer(&mut self, table: &str, name: &str, defers: bool) -> Result<(), TablesError> {
+    pub fn defer(&mut self, table: &str, name: &str, defers: bool) -> Result<()> {
         self.begin();
         let id = self.find(table)?.ok_or_else(|| TablesError::UnknownTable { name: table.to_owned() })?;
         let schema = self.schema_by_id(id)?;
@@ -206,12 +206,12 @@ impl TablesTx<'_> {
         table: u32,
         foreign_key: (String, Deferral),
         values: Values,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         let (name, deferral) = foreign_key;
         self.state.deferred.push((table, name), deferral, Check::Parent(values))
     }
 
-    fn set_modes(&mut self, modes: Modes, judges: &Judges<'_>) -> Result<(), TablesError> {
+    fn set_modes(&mut self, modes: Modes, judges: &Judges<'_>) -> Result<()> {
         self.judge_waiting(judges)?;
         self.state.deferred.modes = Arc::new(modes);
         Ok(())
@@ -221,7 +221,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint is violated.
-    pub fn check_deferred(&mut self) -> Result<(), TablesError> {
+    pub fn check_deferred(&mut self) -> Result<()> {
         self.judge_waiting(&|_, _| true)
     }
 
@@ -236,7 +236,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::ForeignKey`], [`TablesError::Unique`]: a constraint is violated.
-    pub fn end_checks(&mut self) -> Result<(), TablesError> {
+    pub fn end_checks(&mut self) -> Result<()> {
         let Some(begun) = self.state.deferred.begun.take() else { return Ok(()) };
         let deferred = &self.state.deferred;
         if deferred.waiting.len() == begun {
@@ -266,7 +266,7 @@ impl TablesTx<'_> {
         self.state.deferred.begun = None;
     }
 
-    fn judge_waiting(&mut self, judges: &Judges<'_>) -> Result<(), TablesError> {
+    fn judge_waiting(&mut self, judges: &Judges<'_>) -> Result<()> {
         let all = self.state.deferred.waiting.iter().enumerate();
         let waits = all.filter(|(place, waiting)| waiting.judged.is_none() && judges(*place, waiting));
         let waits: Vec<(Named, Check)> =

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
-use ropewalk_engine::LockMode;
+use ropewalk_engine::{KeySpan, LockMode};
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::{TablesRead, index_prefix};
 use crate::row::display;
 use crate::row::keys::{entry_row, put_row_key};
@@ -53,7 +53,7 @@ impl Statement<'_, '_> {
         parent: &Arc<Schema>,
         old: &[Value<'_>],
         new: Option<&[Value<'_>]>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         for child_id in &parent.parts.referenced_by {
             let child = self.tx.schema_by_id(*child_id)?;
             for (key, foreign) in child.foreign_keys().iter().enumerate() {
@@ -98,7 +98,7 @@ impl Statement<'_, '_> {
         foreign: &ForeignKey,
         values: &[Value<'_>],
         limit: usize,
-    ) -> Result<Vec<Vec<u8>>, TablesError> {
+    ) -> Result<Vec<Vec<u8>>> {
         let damaged = || format!("table {:?}, foreign key {:?}", child.name(), foreign.name);
         let index = child.indexes().iter().find(|index| index.object == foreign.index);
         let index =
@@ -123,7 +123,7 @@ impl Statement<'_, '_> {
                 false
             }
         };
-        self.tx.walk(&prefix, end.as_deref(), false, each)?;
+        self.tx.walk_rows(KeySpan::forward(&prefix, end.as_deref()), each)?;
         if let Some(error) = failed {
             return Err(TablesError::damaged(damaged())(error));
         }
@@ -140,12 +140,12 @@ impl Statement<'_, '_> {
         child: &Schema,
         key: usize,
         values: &[Value<'_>],
-    ) -> Result<bool, TablesError> {
+    ) -> Result<bool> {
         Ok(!self.children(child, foreign_key(child, key), values, 1)?.is_empty())
     }
 
     /// Applies the cascading changes of the statement, then checks its references.
-    pub(super) fn finish(&mut self) -> Result<(), TablesError> {
+    pub(super) fn finish(&mut self) -> Result<()> {
         while let Some(work) = self.work.pop() {
             self.touched += 1;
             if self.touched > CASCADE_ROWS_MAX {
@@ -172,7 +172,7 @@ impl Statement<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn follow(&mut self, work: Work) -> Result<(), TablesError> {
+    pub(super) fn follow(&mut self, work: Work) -> Result<()> {
         let Work { child, key, row, old, change } = work;
         let foreign = foreign_key(&child, key);
         self.hold(&row, LockMode::Update)?;
@@ -208,7 +208,7 @@ impl Statement<'_, '_> {
     }
 
     /// Lets a violated check wait for the commit, if its constraint is deferred; else the violation is the error.
-    fn defer(&mut self, pending: Pending, violation: TablesError) -> Result<(), TablesError> {
+    fn defer(&mut self, pending: Pending, violation: TablesError) -> Result<()> {
         let (table, name, deferral, check) = match pending {
             Pending::NeedsParent { child, key, values } => {
                 let foreign = foreign_key(&child, key);
@@ -232,7 +232,7 @@ impl Statement<'_, '_> {
     }
 
     /// Checks that no two rows have the same key in a deferrable unique index.
-    fn judge_repeated(&mut self, table: u32, object: u32, key: &[u8]) -> Result<(), TablesError> {
+    fn judge_repeated(&mut self, table: u32, object: u32, key: &[u8]) -> Result<()> {
         let schema = self.tx.schema_by_id(table)?;
         // TRUNCATE has given the index a new object, without the rows in question.
         let Some(index) = schema.indexes().iter().find(|index| index.object == object) else { return Ok(()) };
@@ -244,7 +244,7 @@ impl Statement<'_, '_> {
             self.tx.kv.recheck_range(rows, key, end.as_deref())?;
         }
         let mut found = 0_usize;
-        self.tx.walk(key, end.as_deref(), false, &mut |_, _| {
+        self.tx.walk_rows(KeySpan::forward(key, end.as_deref()), &mut |_, _| {
             found += 1;
             found < 2
         })?;
@@ -261,7 +261,7 @@ impl Statement<'_, '_> {
         })
     }
 
-    pub(super) fn judge(&mut self, pending: &Pending) -> Result<(), TablesError> {
+    pub(super) fn judge(&mut self, pending: &Pending) -> Result<()> {
         let rows = self.tx.spaces().rows;
         match pending {
             Pending::Repeated { table, index, key } => self.judge_repeated(*table, *index, key),
@@ -316,11 +316,7 @@ fn still_referred(child: &Schema, foreign: &ForeignKey, row: &[u8]) -> TablesErr
 
 /// The key of a parent with these values: its row, or its entry in a unique index. `None` when the values do
 /// not fit the parent's columns.
-fn parent_key(
-    parent: &Schema,
-    foreign: &ForeignKey,
-    values: &[Value<'_>],
-) -> Result<Option<Vec<u8>>, TablesError> {
+fn parent_key(parent: &Schema, foreign: &ForeignKey, values: &[Value<'_>]) -> Result<Option<Vec<u8>>> {
     if parent.parts.key == foreign.parent_columns {
         let mut key = Vec::new();
         put_row_key(parent, values, &mut key)?;
@@ -340,7 +336,7 @@ pub(crate) fn parent_of(
     foreign: &ForeignKey,
     values: &[Value<'_>],
     parent: Option<&Arc<Schema>>,
-) -> Result<Option<Vec<u8>>, TablesError> {
+) -> Result<Option<Vec<u8>>> {
     let values = columns_of(child, &foreign.columns, values);
     let parent =
         parent.ok_or_else(|| TablesError::UnknownTable { name: format!("number {}", foreign.parent) })?;
