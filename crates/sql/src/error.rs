@@ -357,7 +357,9 @@ impl From<TablesError> for SqlError {
                     .about(table, None, Some(constraint));
             }
             // The length of a `varchar(n)` is a check.
-            TablesError::Check { table, constraint, longest: Some(longest) } if constraint.ends_with("_length") => {
+            TablesError::Check { table, constraint, longest: Some(longest) }
+                if constraint.ends_with("_length") =>
+            {
                 let message = format!("value too long for type character varying({longest})");
                 return Self::new(state::STRING_DATA_RIGHT_TRUNCATION, message).about(
                     table,

@@ -1,7 +1,7 @@
 //! Dropping a column with the objects that need it.
 //!
 //! As in PostgreSQL, indexes and constraints of the table itself that name the column are dropped with it. Foreign
-//! keys of other tables, generated columns and views require CASCADE.
+//! keys that refer to the column, generated columns and views require CASCADE.
 
 use ropewalk::tables::{ForeignKey, ForeignKeyDef, Schema, shown};
 
@@ -70,7 +70,7 @@ impl Ddl<'_> {
     /// Drops the foreign keys to a table for which `is_meant` is true.
     ///
     /// # Errors
-    /// 2BP01: another table has one, without `cascades`.
+    /// 2BP01: there is one, without `cascades`.
     pub(super) fn part_from_references(
         &mut self,
         parent: &Schema,
@@ -82,7 +82,7 @@ impl Ddl<'_> {
             let child = self.schema(&table)?;
             let keys = child.foreign_keys().iter();
             for key in keys.filter(|key| key.parent() == parent.id() && is_meant(key)) {
-                if child.id() != parent.id() && !cascades {
+                if !cascades {
                     let (key, child, parent) = (key.name(), shown(child.name()), shown(parent.name()));
                     return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, refused())
                         .detail(format!("constraint {key} on table {child} depends on table {parent}"))
@@ -108,8 +108,9 @@ impl Ddl<'_> {
 
     /// Drops the indexes that read a column. Foreign keys that find their rows by one of them get another.
     fn drop_indexes_of(&mut self, table: &str, column: u16) -> Result<()> {
-        let schema = self.schema(table)?;
-        for index in schema.indexes().iter().filter(|index| index.uses(column)) {
+        loop {
+            let schema = self.schema(table)?;
+            let Some(index) = schema.indexes().iter().find(|index| index.uses(column)) else { return Ok(()) };
             let mut again = Vec::new();
             for key in schema.foreign_keys().iter().filter(|key| key.index_object() == index.object()) {
                 let parent = self.tables()?.into_iter().map(|name| self.schema(&name));
@@ -127,6 +128,5 @@ impl Ddl<'_> {
                 self.transaction.tables().add_foreign_key(table, key)?;
             }
         }
-        Ok(())
     }
 }

@@ -148,11 +148,11 @@ impl StatementKind {
                 Rights::READ
             }
             K::Insert | K::CopyFrom | K::AppendEvent | K::Notify | K::NotifyCall => Rights::APPEND,
+            // Only writers have checks that wait; others would learn names of constraints.
+            K::SetConstraints => Rights::APPEND,
             K::LockingQuery | K::WritingQuery | K::Update | K::Delete | K::Merge => Rights::READ_APPEND,
             K::Begin | K::Commit | K::Rollback | K::Savepoint | K::Release => Rights::NONE,
-            K::Set | K::SetConstraints | K::Reset | K::Show | K::Discard | K::Deallocate | K::Close => {
-                Rights::NONE
-            }
+            K::Set | K::Reset | K::Show | K::Discard | K::Deallocate | K::Close => Rights::NONE,
             K::Prepare | K::Execute => Rights::NONE,
             K::CreateTable | K::CreateTableAs | K::CreateView | K::CreateIndex => Rights::ADMIN,
             K::CreateExtension | K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,

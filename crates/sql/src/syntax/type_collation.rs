@@ -37,7 +37,7 @@ fn column(before: &[TokenWithSpan]) -> Option<&TokenWithSpan> {
         [.., alter, column, name] if is_word(&alter.token, "alter") && is_word(&column.token, "column") => {
             Some(name)
         }
-        [.., alter, name] if is_word(&alter.token, "alter") => Some(name),
+        [.., alter, name] if is_word(&alter.token, "alter") && !is_word(&name.token, "table") => Some(name),
         _ => None,
     }
 }

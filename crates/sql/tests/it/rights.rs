@@ -148,7 +148,7 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
         K::Savepoint => &[("BEGIN; SAVEPOINT s", ANY)],
         K::Release => &[("BEGIN; SAVEPOINT s; RELEASE s", ANY)],
         K::Set => &[("SET statement_timeout = 1000", ANY), ("SET TIME ZONE 'UTC'", ANY)],
-        K::SetConstraints => &[("BEGIN; SET CONSTRAINTS ALL DEFERRED", ANY)],
+        K::SetConstraints => &[("BEGIN; SET CONSTRAINTS ALL DEFERRED", APPEND)],
         K::Reset => &[("RESET ALL", ANY)],
         K::Show => &[("SHOW server_version", ANY)],
         K::ShowAll => &[("SHOW ALL", READ)],

@@ -273,12 +273,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownColumn`].
-    pub fn set_collation(
-        &mut self,
-        table: &str,
-        column: &str,
-        collation: Option<&str>,
-    ) -> Result<()> {
+    pub fn set_collation(&mut self, table: &str, column: &str, collation: Option<&str>) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
             parts.column_mut(place).collation = collation.map(str::to_owned);

@@ -148,7 +148,7 @@ impl TablesTx<'_> {
             for row in statement.all_rows(&schema)? {
                 statement.expect_parent(&schema, key, &row.values()?);
             }
-            Ok(())
+            statement.judge_all()
         })
     }
 

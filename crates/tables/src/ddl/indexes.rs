@@ -155,7 +155,9 @@ impl TablesTx<'_> {
         if wanted.is_none() || def.unique || def.filter.is_some() || !def.include.is_empty() {
             return Ok(false);
         }
-        let fits = |index: &Index| index.of_key && index.ready && index.plain_columns() == wanted;
+        let fits = |index: &Index| {
+            index.of_key && index.ready && index.include.is_empty() && index.plain_columns() == wanted
+        };
         let Some(place) = parts.indexes.iter().position(fits) else { return Ok(false) };
         let name = match &def.name {
             Some(name) if index_name_taken(&parts, name) => {
@@ -241,6 +243,6 @@ impl Statement<'_, '_> {
                 self.put_entry(schema, index, &entry)?;
             }
         }
-        Ok(())
+        self.judge_all()
     }
 }

@@ -717,11 +717,7 @@ impl Schema {
 ///
 /// # Errors
 /// NULL in a column that does not allow it; a value that does not fit.
-pub(crate) fn assigned<'v>(
-    schema: &Schema,
-    column: &Column,
-    value: Value<'v>,
-) -> Result<Value<'v>> {
+pub(crate) fn assigned<'v>(schema: &Schema, column: &Column, value: Value<'v>) -> Result<Value<'v>> {
     let names = || (schema.name().to_owned(), column.name.clone());
     if value.is_null() && !column.nullable {
         let (table, column) = names();

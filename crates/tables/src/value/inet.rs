@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! key   family u8 (4, 6) │ network, other bits 0 │ bits u8 │ address       4 or 16 bytes each
-//! row   family u8 │ bits u8 │ address, 16 bytes; of IPv4 the last 12 are 0
+//! row   family u8 │ bits u8 │ address                                      4 or 16 bytes
 //! ```
 
 use std::cmp::Ordering;
@@ -17,8 +17,8 @@ use ropewalk_base::DecodeError;
 
 const V4: u8 = 4;
 const V6: u8 = 6;
-/// Bytes in a row.
-pub(crate) const ROW_BYTES: usize = 18;
+/// Most bytes in a key.
+const KEY_BYTES_MAX: usize = 34;
 
 /// An address of a host, and the length of the prefix of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ impl Inet {
 
     pub(crate) fn compare(self, other: Self) -> Ordering {
         let key = |inet: Self| {
-            let mut bytes = Vec::with_capacity(2 * ROW_BYTES);
+            let mut bytes = Vec::with_capacity(KEY_BYTES_MAX);
             inet.put_key(&mut bytes);
             bytes
         };
@@ -126,23 +126,18 @@ impl Inet {
     }
 
     pub(crate) fn put_row(self, out: &mut Vec<u8>) {
+        let mut put = |family: u8, octets: &[u8]| {
+            out.extend_from_slice(&[family, self.bits]);
+            out.extend_from_slice(octets);
+        };
         match self.address {
-            IpAddr::V4(v4) => {
-                out.extend_from_slice(&[V4, self.bits]);
-                out.extend_from_slice(&v4.octets());
-                out.extend_from_slice(&[0; 12]);
-            }
-            IpAddr::V6(v6) => {
-                out.extend_from_slice(&[V6, self.bits]);
-                out.extend_from_slice(&v6.octets());
-            }
+            IpAddr::V4(v4) => put(V4, &v4.octets()),
+            IpAddr::V6(v6) => put(V6, &v6.octets()),
         }
     }
 
     pub(crate) fn from_row(bytes: &[u8]) -> Option<Self> {
         let ([family, bits], octets) = bytes.split_first_chunk::<2>()?;
-        let octets: &[u8; 16] = octets.try_into().ok()?;
-        let octets = if *family == V4 { octets.get(..4)? } else { octets };
         Self::new(address(*family, octets)?, *bits)
     }
 
@@ -174,13 +169,15 @@ impl Inet {
         // The class of the first byte, if that is more than was written.
         let first: u8 = written.split('.').next()?.parse().ok()?;
         let class = match first {
-            0..=127 => 8,
+            0..=127 | 224..=239 => 8,
             128..=191 => 16,
             192..=223 => 24,
-            _ => 32,
+            240..=255 => 32,
         };
         let bits = match bits {
             Some(bits) => bits.to_owned(),
+            // All of class D.
+            None if written == "224" => "4".to_owned(),
             None => class.max(parts * 8).to_string(),
         };
         Self::parse(&format!("{whole}/{bits}"))
@@ -236,7 +233,8 @@ mod tests {
             assert_eq!(Inet::take_key(&key).unwrap(), (inet(text), &[][..]));
             let mut row = Vec::new();
             inet(text).put_row(&mut row);
-            assert_eq!((row.len(), Inet::from_row(&row)), (ROW_BYTES, Some(inet(text))));
+            assert_eq!(Inet::from_row(&row), Some(inet(text)));
+            assert_eq!(Inet::from_row(row.get(1..).unwrap()), None);
             assert_eq!(inet(text).to_string(), text);
             key
         });
@@ -262,6 +260,9 @@ mod tests {
             ("192.168.2", "192.168.2.0/24"),
             ("192.1", "192.1.0.0/24"),
             ("10/16", "10.0.0.0/16"),
+            ("224", "224.0.0.0/4"),
+            ("225", "225.0.0.0/8"),
+            ("240", "240.0.0.0"),
             ("::/0", "::/0"),
         ] {
             assert_eq!(Inet::parse_network(text).unwrap().to_string(), expected);

@@ -125,12 +125,7 @@ impl Deferred {
         self.waits().any(|waiting| waiting.constraint.0 == table)
     }
 
-    pub(super) fn push(
-        &mut self,
-        constraint: Named,
-        deferral: Deferral,
-        check: Check,
-    ) -> Result<()> {
+    pub(super) fn push(&mut self, constraint: Named, deferral: Deferral, check: Check) -> Result<()> {
         let values = match &check {
             Check::Parent(values) | Check::Gone(values) => {
                 let mut stored = Vec::new();

@@ -135,12 +135,7 @@ impl Statement<'_, '_> {
     }
 
     /// True when a row refers with these values.
-    pub(super) fn refers(
-        &mut self,
-        child: &Schema,
-        key: usize,
-        values: &[Value<'_>],
-    ) -> Result<bool> {
+    pub(super) fn refers(&mut self, child: &Schema, key: usize, values: &[Value<'_>]) -> Result<bool> {
         Ok(!self.children(child, foreign_key(child, key), values, 1)?.is_empty())
     }
 
@@ -170,6 +165,11 @@ impl Statement<'_, '_> {
             "a statement ends when its references are followed and checked"
         );
         Ok(())
+    }
+
+    /// Checks what the statement requires at once, also of constraints that are deferred: for a new constraint.
+    pub(crate) fn judge_all(&mut self) -> Result<()> {
+        std::mem::take(&mut self.pending).iter().try_for_each(|pending| self.judge(pending))
     }
 
     pub(super) fn follow(&mut self, work: Work) -> Result<()> {

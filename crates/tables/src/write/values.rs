@@ -87,7 +87,8 @@ pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<()> {
             TablesError::Evaluation { table: table(), what }
         })?;
         if outcome == Value::Bool(false) {
-            let (constraint, longest) = (check.name.clone(), check.length_bound().map(|(_, longest)| longest));
+            let (constraint, longest) =
+                (check.name.clone(), check.length_bound().map(|(_, longest)| longest));
             return Err(TablesError::Check { table: table(), constraint, longest });
         }
     }

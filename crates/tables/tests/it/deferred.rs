@@ -212,6 +212,27 @@ fn loaded_rows_wait_for_their_parents_when_their_foreign_key_is_deferred() {
 }
 
 #[test]
+fn new_constraint_is_checked_at_once() {
+    let db = Db::memory();
+    let table = db.create(TableDef::new("t").column(int("id")).column(int("place")).primary_key(["id"]));
+    db.create(TableDef::new("parents").column(int("id")).primary_key(["id"]));
+    db.run(|t| {
+        t.insert_row(&table, &child(1, 7))?;
+        t.insert_row(&table, &child(2, 7))
+    })
+    .unwrap();
+    let mut tx = db.begin();
+    let unique = IndexDef::on(["place"]).unique().named("u").deferral(Deferral::InitiallyDeferred);
+    assert_eq!(constraint(tx.t().create_index("t", unique.clone())), "u");
+    let key = ForeignKeyDef::new(["place"], "parents", ["id"]).named("k");
+    let key = key.deferral(Deferral::InitiallyDeferred);
+    assert_eq!(constraint(tx.t().add_foreign_key("t", key)), "k");
+    tx.commit().unwrap();
+    assert_eq!(constraint(db.tables.create_index("t", unique)), "u");
+    db.verify();
+}
+
+#[test]
 fn deferrable_unique_constraint_is_no_target_of_a_foreign_key() {
     let (db, _) = places(Deferral::InitiallyImmediate);
     let key = ForeignKeyDef::new(["a"], "t", ["place"]);
