@@ -307,3 +307,24 @@ impl Check {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_checks_are_bounded_and_a_rollback_frees_them() {
+        let mut deferred = Deferred::default();
+        let push = |deferred: &mut Deferred| {
+            let check = Check::Repeated { index: 1, key: vec![0; 1 << 20] };
+            deferred.push((7, "u".into()), Deferral::InitiallyDeferred, check)
+        };
+        push(&mut deferred).unwrap();
+        let mark = deferred.mark();
+        let refused = (0..64).find_map(|_| push(&mut deferred).err());
+        assert!(matches!(refused, Some(TablesError::TooLarge { .. })), "{refused:?}");
+        deferred.rolled_back(&mark);
+        assert!(deferred.concerns(7) && !deferred.concerns(8));
+        push(&mut deferred).unwrap();
+    }
+}

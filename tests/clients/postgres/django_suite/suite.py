@@ -14,7 +14,6 @@ with its reason. The run fails if another test fails, or if one that is named pa
 counted.
 """
 
-import argparse
 import collections
 import contextlib
 import json
@@ -146,12 +145,10 @@ def run(python, place, binary, version, modules, peer=False, causes=False, write
 def main():
     import run as clients
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", type=Path, default=clients.TARGET / "debug" / "ropewalk")
+    parser = foreign.arguments(__doc__, clients.TARGET)
     parser.add_argument("--everything", action="store_true")
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--causes", action="store_true")
-    parser.add_argument("--write", action="store_true")
     parser.add_argument("modules", nargs="*")
     args = parser.parse_args()
     clients.PLACE.mkdir(parents=True, exist_ok=True)
