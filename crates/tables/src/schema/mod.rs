@@ -428,6 +428,11 @@ impl Parts {
         assert_eq!(self.layouts.last(), Some(&self.stored()), "the newest layout has the present columns");
         let objects: HashSet<u32> = self.objects().collect();
         assert_eq!(objects.len(), self.objects().count(), "rows and indexes differ in their objects");
+        for index in &self.indexes {
+            assert!(index.include.iter().all(|id| column(id).is_some()), "columns of {:?} exist", index.name);
+            let is_constraint = index.is_constraint() || !index.deferral.is_deferrable();
+            assert!(is_constraint, "{:?} can be deferred, so it is a constraint", index.name);
+        }
         for key in &self.foreign_keys {
             assert_eq!(key.columns.len(), key.parent_columns.len(), "{:?} pairs columns", key.name);
             assert!(key.columns.iter().all(|id| column(id).is_some()), "columns of {:?} exist", key.name);
