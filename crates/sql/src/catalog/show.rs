@@ -78,6 +78,7 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 24] = [
     (650, "cidr", "cidr", 651),
     (700, "float4", "real", 1021),
     (701, "float8", "double precision", 1022),
+    (869, "inet", "inet", 1041),
     (1042, "bpchar", "character", 1014),
     (1043, "varchar", "character varying", 1015),
     (1082, "date", "date", 1182),

@@ -33,7 +33,7 @@ impl Session {
                 Some(schema) => vec![schema.clone()],
                 None => schemas::path(&mut access, &settings)?,
             };
-            let tables = sequences::tables_of(&mut access, &open.created)?;
+            let tables = sequences::tables_of(&access, &open.created)?;
             found.extend(constraints(&mut open.transaction, &schemas, &tables, name)?);
         }
         for (table, name) in found {

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::TablesRead;
 use crate::schema::Schema;
 use crate::schema::define::Deferral;

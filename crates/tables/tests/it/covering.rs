@@ -45,7 +45,7 @@ fn entries_follow_the_included_columns() {
     assert_eq!(entries(&db, "by_kind"), ["2 10 ink", "1 20 pencil"]);
     db.run(|t| t.delete(&table, &id(2))).unwrap();
     let mut load = db.tables.load(&table).unwrap();
-    load.insert_row(&thing(3, 5, "box", 1)).unwrap();
+    load.row(&thing(3, 5, "box", 1)).unwrap();
     load.finish().unwrap();
     assert_eq!(entries(&db, "by_kind"), ["3 5 box", "1 20 pencil"]);
     db.verify();

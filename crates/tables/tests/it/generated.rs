@@ -33,7 +33,7 @@ fn generated_columns_follow_every_write() {
     ));
     let same = db.run(|t| t.update(&table, &id(1), &[("name", "INK".into())]));
     assert!(matches!(same, Err(TablesError::Unique { .. })));
-    let mut load = db.tables.load(&db.create(TableDef { ..items_called("loaded") })).unwrap();
+    let mut load = db.tables.load(&db.create(items_called("loaded"))).unwrap();
     load.insert(&named(1, 1, "A")).unwrap();
     assert_eq!(load.finish().unwrap(), 1);
     db.verify();
