@@ -6,7 +6,8 @@
 
 Groups: events, mongo, postgres, prometheus, ropewalk, programs. They can run at the same time, after --fetch.
 
-With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and SQLAlchemy's own suite.
+With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and the suites of SQLAlchemy and
+Django.
 
 The group `programs` runs only when it is named, or with --all: whole programs, hundreds of megabytes each. It writes what it measured
 into programs/results.json and docs/compatibility.md.
@@ -30,6 +31,7 @@ sys.dont_write_bytecode = True
 
 from mongo import suite as pymongo_suite  # noqa: E402
 from postgres import suite as sqlalchemy_suite  # noqa: E402
+from postgres.django_suite import suite as django_suite  # noqa: E402
 from servers import Server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -524,9 +526,12 @@ def postgres(python, binary, everything):
     yield suite("psycopg", python, ["test_drivers"], place, own(binary))
     yield suite("psycopg and psql over TLS", python, ["test_tls"], place, own(binary))
     yield suite("SQLAlchemy, asyncpg", python, ["test_orm"], place, own(binary))
+    yield suite("Django", python, ["test_django"], place, own(binary))
     if everything:
         print(f"\n==> {sqlalchemy_suite.NAME}", flush=True)
         yield sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy"))
+        print(f"\n==> {django_suite.NAME}", flush=True)
+        yield django_suite.run(python, PLACE, binary, pinned("Django"), django_suite.MODULES)
     yield node_postgres(binary)
     yield jdbc(binary)
     yield random_queries(python, binary)

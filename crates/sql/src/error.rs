@@ -61,6 +61,8 @@ pub mod state {
     pub const FOREIGN_KEY_VIOLATION: SqlState = SqlState("23503");
     pub const UNIQUE_VIOLATION: SqlState = SqlState("23505");
     pub const CHECK_VIOLATION: SqlState = SqlState("23514");
+    /// A text is longer than its type allows.
+    pub const STRING_DATA_RIGHT_TRUNCATION: SqlState = SqlState("22001");
     pub const ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25001");
     pub const READ_ONLY_SQL_TRANSACTION: SqlState = SqlState("25006");
     pub const NO_ACTIVE_SQL_TRANSACTION: SqlState = SqlState("25P01");
@@ -108,6 +110,7 @@ pub mod state {
     pub const STATEMENT_TOO_COMPLEX: SqlState = SqlState("54001");
     pub const DUPLICATE_CURSOR: SqlState = SqlState("42P03");
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: SqlState = SqlState("55000");
+    pub const OBJECT_IN_USE: SqlState = SqlState("55006");
     pub const LOCK_NOT_AVAILABLE: SqlState = SqlState("55P03");
     pub const QUERY_CANCELED: SqlState = SqlState("57014");
     pub const CANT_CHANGE_RUNTIME_PARAM: SqlState = SqlState("55P02");
@@ -353,7 +356,18 @@ impl From<TablesError> for SqlError {
                     .detail(format!("Key {key} already exists."))
                     .about(table, None, Some(constraint));
             }
-            TablesError::Check { table, constraint } => {
+            // The length of a `varchar(n)` is a check.
+            TablesError::Check { table, constraint, longest: Some(longest) }
+                if constraint.ends_with("_length") =>
+            {
+                let message = format!("value too long for type character varying({longest})");
+                return Self::new(state::STRING_DATA_RIGHT_TRUNCATION, message).about(
+                    table,
+                    None,
+                    Some(constraint),
+                );
+            }
+            TablesError::Check { table, constraint, .. } => {
                 let message = format!(
                     "new row for relation \"{}\" violates check constraint \"{constraint}\"",
                     own(table)
@@ -370,6 +384,12 @@ impl From<TablesError> for SqlError {
                     None,
                     Some(constraint),
                 );
+            }
+            TablesError::ChecksWait { table } => {
+                let message =
+                    format!("cannot ALTER TABLE \"{}\" because it has pending trigger events", own(table));
+                return Self::new(state::OBJECT_IN_USE, message)
+                    .hint("deferred constraints of the table are violated: SET CONSTRAINTS ALL IMMEDIATE checks them");
             }
             TablesError::Generated { .. } => {
                 return Self::new(state::GENERATED_ALWAYS, error.to_string())

@@ -85,7 +85,7 @@ pub use session::rights::StatementKind;
 pub use session::row_lock_retry::RowWait;
 pub use session::{Session, Status};
 pub use syntax::projections::{OnError, ProjectionChange, ProjectionDef, ProjectionRule};
-pub use types::binary_format::{from_binary, put_binary};
+pub use types::binary_format::{from_binary, put_binary, put_inet, read_inet};
 pub use types::executor::Executor;
 pub use types::names::{enum_of_oid, oid, type_name};
 pub use types::outcome::{Outcome, ResultColumn};

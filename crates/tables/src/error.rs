@@ -151,6 +151,8 @@ pub enum TablesError {
         table: String,
         /// The check.
         constraint: String,
+        /// The most characters, for a check that only limits the length of a text.
+        longest: Option<i64>,
     },
     /// A row refers to a missing row, or would do so after the statement.
     #[error("table {table:?}, foreign key {constraint:?}: {what}")]
@@ -161,6 +163,12 @@ pub enum TablesError {
         constraint: String,
         /// The referenced row.
         what: String,
+    },
+    /// A definition cannot change while checks of the table's deferred constraints wait.
+    #[error("table {table:?}: deferred constraints have not been checked in this transaction")]
+    ChecksWait {
+        /// The table.
+        table: String,
     },
     /// A value was given for a column that is always generated.
     #[error("table {table:?}, column {column:?}: its values are always generated")]

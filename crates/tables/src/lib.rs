@@ -33,7 +33,9 @@ pub use read::table::{PointGet, PointRow, Table, TablesAt};
 pub use read::{KeyRange, TablesRead};
 pub use row::convert::FromValue;
 pub use row::{OwnedRow, Row};
-pub use schema::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, IndexDef, TableDef};
+pub use schema::define::{
+    Action, ColumnDef, DefaultValue, Deferral, ForeignKeyDef, Identity, IndexDef, OperatorClass, TableDef,
+};
 pub use schema::enums::{EnumChange, EnumPlace, EnumType};
 pub use schema::names::{PUBLIC, qualify, schema_and_name, shown};
 pub use schema::{
@@ -42,6 +44,7 @@ pub use schema::{
 };
 pub use value::enum_value::EnumValue;
 pub use value::expr::{Binary, ColumnRef, Expr, Function, Unary};
+pub use value::inet::Inet;
 pub use value::interval::Interval;
 pub use value::json::{JSON_DEPTH_MAX, json_error};
 pub use value::jsonb::Jsonb;
@@ -50,4 +53,5 @@ pub use value::numeric::{Numeric, NumericError};
 pub use value::precision::{Field, Precision, SECOND_DIGITS_MAX};
 pub use value::types::{NUMERIC_DIGITS_MAX, NumericLimits, Scalar, Type};
 pub use value::{Array, Value, ValueError};
+pub use write::deferred::TablesMark;
 pub use write::tx::{TablesState, TablesTx};

@@ -1,6 +1,7 @@
 //! Access paths: predicates become ranges of the primary key or of an index.
 //!
 //!   a = $1 AND b > 5      key (a, b)   ─▶   prefix [$1], from after [$1, 5]
+//!   t LIKE 'ab%'          key (t)      ─▶   from ['ab'], before ['ac']
 //!
 //! Invariants
 //! 1. A path only narrows the read; the complete condition is evaluated again for every row. A path that is
@@ -8,6 +9,7 @@
 //! 2. A value becomes part of a key only if the column type represents it exactly: `id = 1.5` matches no
 //!    integer, `id < 1.5` reads without a bound.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use ropewalk::tables::{ColumnRef, Expr as TableExpr, KeyOrder, KeyRange, Schema, Type, Value};
@@ -43,6 +45,8 @@ pub(crate) struct Path {
     /// Rows come in the requested order.
     pub(crate) is_ordered: bool,
     pub(crate) backward: bool,
+    /// The entries of the index hold all columns that are read: rows are not fetched.
+    pub(crate) is_covering: bool,
 }
 
 /// A column of the requested order: its position, descending, NULLs first.
@@ -96,7 +100,7 @@ fn fit(value: Value<'static>, ty: Type) -> Fit {
 
 /// A predicate on one column, with values that are known before the table's rows are read.
 enum Bound<'e> {
-    Compare(usize, Compare, &'e Expr),
+    Compare(usize, Compare, Cow<'e, Expr>),
     OneOf(usize, OneOf),
 }
 
@@ -118,11 +122,11 @@ fn bounds<'e>(conjunct: &'e Expr, start: usize, end: usize, found: &mut Vec<Boun
             if let Some(place) = column(left)
                 && known_before(right, start)
             {
-                found.push(Bound::Compare(place, *op, right));
+                found.push(Bound::Compare(place, *op, Cow::Borrowed(right)));
             } else if let Some(place) = column(right)
                 && known_before(left, start)
             {
-                found.push(Bound::Compare(place, op.turned(), left));
+                found.push(Bound::Compare(place, op.turned(), Cow::Borrowed(left)));
             }
         }
         Expr::In(left, list) => {
@@ -130,6 +134,15 @@ fn bounds<'e>(conjunct: &'e Expr, start: usize, end: usize, found: &mut Vec<Boun
                 && list.iter().all(|item| known_before(item, start))
             {
                 found.push(Bound::OneOf(place, OneOf::List(list.clone())));
+            }
+        }
+        Expr::Like(text, like) => {
+            if let (Some(place), Some((low, high))) = (column(text), like.span()) {
+                let mut add = |op, text: String| {
+                    found.push(Bound::Compare(place, op, Cow::Owned(Expr::Const(Value::text(text)))));
+                };
+                add(Compare::Ge, low);
+                high.into_iter().for_each(|high| add(Compare::Lt, high));
             }
         }
         Expr::InSubquery(left, number) => {
@@ -160,6 +173,7 @@ impl Path {
             is_point: false,
             is_ordered: false,
             backward: false,
+            is_covering: false,
         }
     }
 
@@ -193,7 +207,7 @@ impl Path {
             let key: Vec<_> = index.columns().iter().map_while(place).collect();
             let is_whole = key.len() == index.columns().len();
             let mut path = Self::new(Some(index.name().to_owned()), key);
-            path.fill(&found, index.is_unique() && is_whole);
+            path.fill(&found, index.is_always_unique() && is_whole);
             path.order_by(wanted, |place| {
                 schema.columns().get(place).is_some_and(|column| column.is_nullable())
             });
@@ -207,7 +221,7 @@ impl Path {
     fn fill(&mut self, found: &[Bound<'_>], is_unique: bool) {
         for (place, _, order) in &self.key {
             let equal = found.iter().find_map(|bound| match bound {
-                Bound::Compare(at, Compare::Eq, value) if at == place => Some((*value).clone()),
+                Bound::Compare(at, Compare::Eq, value) if at == place => Some(value.as_ref().clone()),
                 _ => None,
             });
             if let Some(value) = equal {
@@ -222,7 +236,7 @@ impl Path {
                 let bound = |strict: Compare, loose: Compare| {
                     found.iter().find_map(|bound| match bound {
                         Bound::Compare(at, op, value) if at == place && (*op == strict || *op == loose) => {
-                            Some(((*value).clone(), *op == loose))
+                            Some((value.as_ref().clone(), *op == loose))
                         }
                         _ => None,
                     })
@@ -368,6 +382,7 @@ impl Path {
             }
         }
         let through = match (&self.index, self.is_whole()) {
+            (Some(index), _) if self.is_covering => format!("index {index} alone"),
             (Some(index), _) => format!("index {index}"),
             (None, true) => "scan".to_owned(),
             (None, false) => "primary key".to_owned(),

@@ -113,7 +113,7 @@ impl Access<'_> {
     fn scan(
         &mut self,
         table: &Table,
-        index: Option<&str>,
+        (index, is_covering): (Option<&str>, bool),
         range: &KeyRange<'_>,
         backward: bool,
         each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
@@ -125,6 +125,7 @@ impl Access<'_> {
         };
         self.read(|tables| match index {
             None => tables.scan(table, range, backward, &mut forward),
+            Some(index) if is_covering => tables.scan_entries(table, index, range, backward, &mut forward),
             Some(index) => tables.scan_index(table, index, range, backward, &mut forward),
         })?;
         outcome
@@ -155,7 +156,8 @@ impl Access<'_> {
         each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
     ) -> Result<()> {
         for range in ranges {
-            if !self.scan(table, path.index.as_deref(), range, path.backward, each)? {
+            let index = (path.index.as_deref(), path.is_covering);
+            if !self.scan(table, index, range, path.backward, each)? {
                 break;
             }
         }
@@ -181,7 +183,7 @@ impl Access<'_> {
         budget: &crate::limits::budget::Budget,
     ) -> Result<Vec<Vec<Value<'static>>>> {
         let mut rows = Vec::new();
-        self.scan(table, None, range, false, &mut |row| {
+        self.scan(table, (None, false), range, false, &mut |row| {
             if rows.len() >= limit {
                 return Ok(false);
             }
@@ -196,7 +198,7 @@ impl Access<'_> {
     /// Number of rows of a range.
     pub(crate) fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64> {
         let mut count = 0;
-        self.scan(table, None, range, false, &mut |_| {
+        self.scan(table, (None, false), range, false, &mut |_| {
             count += 1;
             Ok(true)
         })?;
@@ -209,13 +211,30 @@ impl Access<'_> {
         let Some(place) = schema.key_columns().first() else { return Ok(None) };
         let mut ends = Vec::new();
         for backward in [false, true] {
-            self.scan(table, None, &KeyRange::all(), backward, &mut |row| {
+            self.scan(table, (None, false), &KeyRange::all(), backward, &mut |row| {
                 ends.push(row.get(*place)?.into_owned());
                 Ok(false)
             })?;
         }
         let last = ends.pop();
         Ok(ends.pop().zip(last))
+    }
+
+    /// Runs a statement that writes, at whose end constraints that can be deferred are checked.
+    pub(crate) fn writing<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        self.transaction()?.tables().begin_checks();
+        let done = run(self);
+        let mut tables = self.transaction()?.tables();
+        match done {
+            Ok(done) => {
+                tables.end_checks()?;
+                Ok(done)
+            }
+            Err(error) => {
+                tables.drop_checks();
+                Err(error)
+            }
+        }
     }
 
     /// True in a statement that locks the rows which it writes or selects FOR UPDATE or FOR SHARE.

@@ -1,6 +1,6 @@
 //! The relations of `information_schema` (ISO 9075-11) that tools read.
 
-use ropewalk::tables::{NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
+use ropewalk::tables::{Deferral, NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
 
 use super::Catalog;
 use super::ConstraintOf;
@@ -121,6 +121,8 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                     .filter(|_| column.column_type() == Type::TEXT),
                 times: column.precision().unwrap_or_default(),
                 default: catalog.default(column),
+                generated: column.generated().map(|expr| catalog.expr(schema, expr)),
+                collation: column.collation(),
                 is_nullable: column.is_nullable(),
                 identity,
                 is_updatable: true,
@@ -140,6 +142,8 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                 characters_max: declared.and_then(|declared| declared.characters_max()),
                 times: declared.map(|declared| declared.times).unwrap_or_default(),
                 default: None,
+                generated: None,
+                collation: None,
                 is_nullable: true,
                 identity: "",
                 is_updatable: false,
@@ -160,6 +164,9 @@ struct Described<'c> {
     characters_max: Option<i64>,
     times: Precision,
     default: Option<String>,
+    generated: Option<String>,
+    /// The collation, if it is not the default.
+    collation: Option<&'c str>,
     is_nullable: bool,
     identity: &'static str,
     is_updatable: bool,
@@ -229,7 +236,7 @@ impl Described<'_> {
             precision.2,
             digits,
             fields,
-            Value::Null,
+            self.collation.map(str::to_owned),
             catalog.database.clone(),
             labels.map_or_else(|| "pg_catalog".to_owned(), |(known, _)| space(known.name())),
             short,
@@ -240,15 +247,16 @@ impl Described<'_> {
             numbered("9223372036854775807"),
             numbered("1"),
             "NO",
-            "NEVER",
-            Value::Null,
+            if self.generated.is_some() { "ALWAYS" } else { "NEVER" },
+            self.generated,
             yes(self.is_updatable),
         ]
     }
 }
 
 fn constraints(catalog: &Catalog) -> Vec<Record> {
-    let row = |table: &str, name: &str, kind: &str| {
+    let yes = |truth: bool| if truth { "YES" } else { "NO" };
+    let row = |table: &str, name: &str, kind: &str, deferral: Deferral| {
         row![
             catalog.database.clone(),
             space(table),
@@ -257,8 +265,8 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
             space(table),
             own(table).to_owned(),
             kind.to_owned(),
-            "NO",
-            "NO",
+            yes(deferral.is_deferrable()),
+            yes(deferral == Deferral::InitiallyDeferred),
             "YES",
             if kind == "UNIQUE" { Some("YES".to_owned()) } else { None }
         ]
@@ -270,7 +278,7 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
             ConstraintOf::Foreign(..) => "FOREIGN KEY",
             ConstraintOf::Check(..) => "CHECK",
         };
-        row(constraint.table().name(), constraint.name(), kind)
+        row(constraint.table().name(), constraint.name(), kind, constraint.deferral())
     };
     catalog.constraints().map(shown).collect()
 }

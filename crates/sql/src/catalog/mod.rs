@@ -11,8 +11,11 @@
 //! number is a hash of its name. All fit the 32 bits of clients. Oids are returned as bigint, names and
 //! "char" as text, vectors as arrays.
 
+pub(crate) mod collations;
+pub(crate) mod extensions;
 mod functions;
 mod information;
+pub(crate) mod operator_classes;
 mod procs;
 mod projections;
 mod relations;
@@ -23,7 +26,9 @@ mod views;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::tables::{EnumType, Schema, SequenceParams, Type, Value, qualify, schema_and_name};
+use ropewalk::tables::{
+    Deferral, EnumType, OperatorClass, Schema, SequenceParams, Type, Value, qualify, schema_and_name,
+};
 use ropewalk::{Database, Snapshot};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
@@ -108,6 +113,11 @@ pub(crate) struct Catalog {
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
 
+/// The number in catalogs of the column at this place.
+fn number_of(place: usize) -> i16 {
+    i16::try_from(place + 1).unwrap_or(i16::MAX)
+}
+
 /// An index in the catalogs, which include the primary key.
 #[derive(Clone, Copy)]
 pub(crate) enum IndexOf<'c> {
@@ -152,9 +162,21 @@ impl IndexOf<'_> {
         }
     }
 
+    /// The numbers in the table of the columns that its entries hold in addition.
+    fn included(&self) -> Vec<i16> {
+        let Self::Secondary(schema, index) = self else { return Vec::new() };
+        let place = |id: &u16| schema.columns().iter().position(|column| column.id() == *id);
+        index.included().iter().filter_map(place).map(number_of).collect()
+    }
+
+    /// True for a unique index in which NULLs are equal.
+    fn has_equal_nulls(&self) -> bool {
+        matches!(self, Self::Secondary(_, index) if index.has_equal_nulls())
+    }
+
     /// The numbers of its columns in the table; 0 for an expression.
     fn columns(&self) -> Vec<i16> {
-        let number = |place: usize| i16::try_from(place + 1).unwrap_or(i16::MAX);
+        let number = number_of;
         match self {
             Self::Key(schema) => schema.key_columns().iter().map(|place| number(*place)).collect(),
             Self::Secondary(schema, index) => {
@@ -175,6 +197,25 @@ impl IndexOf<'_> {
             Self::Secondary(_, index) => index.columns().get(place).map(|column| column.ty),
         };
         found.unwrap_or(Type::TEXT)
+    }
+
+    /// The operator class of the index column with this number, from 1.
+    fn class(&self, number: usize) -> OperatorClass {
+        match self {
+            Self::Key(_) => OperatorClass::Default,
+            Self::Secondary(_, index) => {
+                let column = number.checked_sub(1).and_then(|place| index.columns().get(place));
+                column.map_or(OperatorClass::Default, |column| column.class)
+            }
+        }
+    }
+
+    /// When its uniqueness is checked.
+    fn deferral(&self) -> Deferral {
+        match self {
+            Self::Key(_) => Deferral::NotDeferrable,
+            Self::Secondary(_, index) => index.deferral(),
+        }
     }
 
     /// True if it implements a primary key or UNIQUE constraint.
@@ -268,6 +309,15 @@ impl ConstraintOf<'_> {
             Self::Index(index) => index.name(),
             Self::Foreign(_, _, foreign) => foreign.name(),
             Self::Check(_, _, check) => check.name(),
+        }
+    }
+
+    /// When it is checked.
+    fn deferral(&self) -> Deferral {
+        match self {
+            Self::Index(index) => index.deferral(),
+            Self::Foreign(_, _, key) => key.deferral(),
+            Self::Check(..) => Deferral::NotDeferrable,
         }
     }
 

@@ -1,13 +1,14 @@
 //! Definitions as SQL in PostgreSQL's format: types, expressions, indexes, constraints.
 
 use ropewalk::tables::{
-    Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Precision, Scalar,
-    Schema, Type, Unary, Value,
+    Action, Binary, Check, Column, ColumnRef, DefaultValue, Deferral, Expr, Function, Identity,
+    OperatorClass, Precision, Scalar, Schema, Type, Unary, Value,
 };
 
 use super::Catalog;
 use super::ConstraintOf;
 use super::IndexOf;
+use super::operator_classes::class_of;
 use super::table_oid;
 use crate::syntax::names::{ident, literal, whole_name};
 use crate::types::names::{interval_precision, modifier_of, shown_fields, type_name};
@@ -27,13 +28,10 @@ pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {
 /// The column and n, if `check` implements the length of a `varchar(n)` or of the elements of a
 /// `varchar(n)[]`.
 pub(crate) fn length_bound(schema: &Schema, check: &Check) -> Option<(usize, i64)> {
-    let Expr::Binary(Binary::Le, left, right) = check.expr() else { return None };
-    let (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) = (&**left, &**right) else {
-        return None;
-    };
-    let place = place_of(schema, arguments.first()?)?;
+    let (text, bound) = check.length_bound()?;
+    let place = place_of(schema, text)?;
     let name = schema.columns().get(place)?.name();
-    (check.name() == format!("{name}_length")).then_some((place, bound.as_integer()?))
+    (check.name() == format!("{name}_length")).then_some((place, bound))
 }
 
 /// The length limit of a `varchar(n)` column.
@@ -66,7 +64,7 @@ pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
 }
 
 /// All types: PostgreSQL's number, its short name, the SQL name, the number of its array or element type.
-pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
+pub(crate) const TYPES: [(i64, &str, &str, i64); 24] = [
     (16, "bool", "boolean", 1000),
     (17, "bytea", "bytea", 1001),
     (18, "char", "\"char\"", 1002),
@@ -77,8 +75,10 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
     (25, "text", "text", 1009),
     (26, "oid", "oid", 1028),
     (114, "json", "json", 199),
+    (650, "cidr", "cidr", 651),
     (700, "float4", "real", 1021),
     (701, "float8", "double precision", 1022),
+    (869, "inet", "inet", 1041),
     (1042, "bpchar", "character", 1014),
     (1043, "varchar", "character varying", 1015),
     (1082, "date", "date", 1182),
@@ -318,6 +318,13 @@ impl Catalog {
         let mut columns = Vec::new();
         for number in 1..=width {
             let mut column = self.index_column(index, number).unwrap_or_default();
+            let class = index.class(number);
+            if class != OperatorClass::Default
+                && let Some(class) = class_of(index.column_type(number), class)
+            {
+                column += " ";
+                column += class.name;
+            }
             if let IndexOf::Secondary(_, index) = index
                 && let Some(order) =
                     number.checked_sub(1).and_then(|place| index.columns().get(place)).map(|c| c.order)
@@ -337,15 +344,31 @@ impl Catalog {
             }
             IndexOf::Key(_) => None,
         };
+        let included = index.included();
+        let included = match included.as_slice() {
+            [] => String::new(),
+            _ => format!(" INCLUDE ({})", names(schema, &included)),
+        };
+        let nulls = if index.has_equal_nulls() { " NULLS NOT DISTINCT" } else { "" };
         let (name, columns) = (ident(index.name()), columns.join(", "));
         format!(
-            "CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){}",
+            "CREATE {unique}INDEX {name} ON {table} USING btree ({columns}){included}{nulls}{}",
             filter.unwrap_or_default()
         )
     }
 
     /// Renders a constraint as in ALTER TABLE ADD CONSTRAINT.
     pub(crate) fn constraint_def(&self, constraint: &ConstraintOf<'_>) -> String {
+        let text = self.constraint_def_at_once(constraint);
+        text + match constraint.deferral() {
+            Deferral::NotDeferrable => "",
+            Deferral::InitiallyImmediate => " DEFERRABLE",
+            Deferral::InitiallyDeferred => " DEFERRABLE INITIALLY DEFERRED",
+        }
+    }
+
+    /// As [`Catalog::constraint_def`], without the time of the check.
+    fn constraint_def_at_once(&self, constraint: &ConstraintOf<'_>) -> String {
         match constraint {
             ConstraintOf::Index(index @ IndexOf::Key(schema)) => {
                 format!("PRIMARY KEY ({})", names(schema, &index.columns()))

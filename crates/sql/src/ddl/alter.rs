@@ -1,21 +1,23 @@
 //! ALTER TABLE.
 
 use ropewalk::tables::{
-    DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Scalar, Schema, TablesError, Type,
-    Value, qualify, schema_and_name, shown,
+    DefaultValue, Expr as TableExpr, Function as TableFunction, Scalar, Schema, TablesError, Type, Value,
+    qualify, schema_and_name, shown,
 };
 use sqlparser::ast;
 
 use super::Ddl;
-use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique_index};
+use super::column::{fresh, key_at_once, plain_columns, sequence_changes, unique_index};
 use super::dependent;
 use super::unsupported;
 use crate::access::row_source::Access;
+use crate::catalog::collations;
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::cast_in;
 use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, in_full, own, table_name};
 use crate::syntax::statements::AddIdentity;
+use crate::syntax::type_collation;
 use crate::types::names::type_name;
 
 fn used_by_view(_: &str) -> SqlError {
@@ -98,7 +100,7 @@ impl Ddl<'_> {
                             .hint("use DROP ... CASCADE to drop the dependent objects too")
                     };
                     self.part_from_column(table, cascades, &refused, &mut |ddl| {
-                        ddl.drop_column(table, &name)
+                        ddl.drop_column(table, &name, cascades)
                     })?;
                 }
             }
@@ -113,7 +115,7 @@ impl Ddl<'_> {
                             "drop the view, rename the column, and create the view again",
                         )
                     },
-                    &mut |ddl| Ok(ddl.transaction.tables().rename_column(table, &old, &new)?),
+                    &mut |ddl| ddl.rename_column(table, &old, &new),
                 )?;
             }
             O::RenameTable { table_name: ast::RenameTableNameKind::To(name) } => {
@@ -154,27 +156,15 @@ impl Ddl<'_> {
                 }
             }
             O::AddConstraint { constraint, not_valid: false } => self.add_constraint(table, constraint)?,
-            O::DropConstraint { if_exists, name, drop_behavior: _ } => {
-                let name = folded(name);
-                let schema = self.schema(table)?;
-                let is_index = super::index::constrains(&schema, &name);
-                if is_index && name == schema.key_name() {
-                    return Err(SqlError::unsupported(
-                        format!("dropping the primary key \"{name}\""),
-                        "rows are stored in its order: make another table with CREATE TABLE and INSERT ... SELECT",
-                    ));
-                }
-                self.uncomment(Some("constraint"), i64::from(schema.id()), Some(&name))?;
-                let mut tables = self.transaction.tables();
-                let dropped = if is_index {
-                    tables.drop_index(table, &name)
-                } else {
-                    tables.drop_constraint(table, &name)
-                };
-                match dropped {
-                    Err(TablesError::UnknownConstraint { .. }) if *if_exists => {}
-                    other => other.map_err(dependent)?,
-                }
+            O::DropConstraint { if_exists, name, drop_behavior } => {
+                let cascades = *drop_behavior == Some(ast::DropBehavior::Cascade);
+                self.drop_constraint(table, &folded(name), *if_exists, cascades)?;
+            }
+            O::RenameConstraint { old_name, new_name } => {
+                let (old, new) = (folded(old_name), folded(new_name));
+                let id = i64::from(self.schema(table)?.id());
+                self.transaction.tables().rename_constraint(table, &old, &new)?;
+                self.recomment("constraint", id, &old, &new)?;
             }
             other => return Err(unsupported(format!("ALTER TABLE {other}"))),
         }
@@ -194,17 +184,53 @@ impl Ddl<'_> {
         Ok(self.transaction.tables().rename_column(table, other, column)?)
     }
 
-    /// Drops a column with its comments and owned sequence.
-    pub(crate) fn drop_column(&mut self, table: &str, name: &str) -> Result<()> {
+    /// Renames a column, and the check of its length, which is named after it.
+    fn rename_column(&mut self, table: &str, old: &str, new: &str) -> Result<()> {
         let schema = self.schema(table)?;
-        let id = schema.index_of(name).ok().and_then(|place| schema.columns().get(place));
-        let id = id.map(|column| column.id());
-        self.transaction.tables().drop_column(table, name).map_err(dependent)?;
-        if let Some(id) = id {
-            self.uncomment(Some("column"), i64::from(schema.id()), Some(&id.to_string()))?;
-            self.drop_owned(schema.id(), Some(id))?;
+        let place = schema.index_of(old)?;
+        let bounds = |check: &&ropewalk::tables::Check| {
+            crate::catalog::length_bound(&schema, check).is_some_and(|(at, _)| at == place)
+        };
+        let length = schema.checks().iter().find(bounds).map(|check| check.name().to_owned());
+        let mut tables = self.transaction.tables();
+        tables.rename_column(table, old, new)?;
+        if let Some(length) = length {
+            tables.rename_constraint(table, &length, &format!("{new}_length"))?;
         }
         Ok(())
+    }
+
+    fn drop_constraint(&mut self, table: &str, name: &str, if_exists: bool, cascades: bool) -> Result<()> {
+        let schema = self.schema(table)?;
+        let is_index = super::index::constrains(&schema, name);
+        let is_key = is_index && name == schema.key_name();
+        if is_index {
+            let place = |place: &usize| schema.columns().get(*place).map(|column| column.id());
+            let index = schema.indexes().iter().find(|index| index.name() == name);
+            let columns: Option<Vec<u16>> = match index.filter(|_| !is_key) {
+                Some(index) => index.plain_columns(),
+                None => schema.key_columns().iter().map(place).collect(),
+            };
+            let serves =
+                |key: &ropewalk::tables::ForeignKey| Some(key.parent_columns()) == columns.as_deref();
+            self.part_from_references(&schema, &serves, cascades, &|| {
+                format!(
+                    "cannot drop constraint {name} on table {} because other objects depend on it",
+                    shown(table)
+                )
+            })?;
+        }
+        self.uncomment(Some("constraint"), i64::from(schema.id()), Some(name))?;
+        let mut tables = self.transaction.tables();
+        let dropped = match (is_key, is_index) {
+            (true, _) => tables.drop_primary_key(table),
+            (false, true) => tables.drop_index(table, name),
+            (false, false) => tables.drop_constraint(table, name),
+        };
+        match dropped {
+            Err(TablesError::UnknownConstraint { .. }) if if_exists => Ok(()),
+            other => other.map_err(dependent),
+        }
     }
 
     /// ALTER COLUMN ... TYPE ... USING: rewrites every row.
@@ -218,6 +244,13 @@ impl Ddl<'_> {
         let schema = self.schema(table)?;
         let place = schema.index_of(column)?;
         let (ty, modifiers) = self.data_type(data_type)?;
+        let (using, collation) = match using.and_then(type_collation::of) {
+            Some((value, name)) => {
+                let name = ast::ObjectName::from(vec![ast::Ident::with_quote('"', name)]);
+                (Some(value), Some(collations::of_column(&name, ty)?))
+            }
+            None => (using, None),
+        };
         if modifiers.serial {
             return Err(unsupported(format!("ALTER COLUMN TYPE {data_type}")));
         }
@@ -271,6 +304,11 @@ impl Ddl<'_> {
             (_, Some(error)) => return Err(error),
             (changed, None) => changed?,
         }
+        let declared = schema.columns().get(place).and_then(|column| column.collation());
+        let collation = collation.filter(|name| *name != collations::DEFAULT);
+        if declared != collation {
+            self.transaction.tables().set_collation(table, column, collation)?;
+        }
         if modifiers.precision.is_some() {
             self.transaction.tables().set_precision(table, column, modifiers.precision)?;
         }
@@ -301,9 +339,7 @@ impl Ddl<'_> {
             let key_name = defined.key_name.as_deref();
             self.transaction.tables().add_primary_key(table, key_name, std::slice::from_ref(&name))?;
         }
-        for unique in defined.unique {
-            let index = IndexDef::on([name.as_str()]).unique();
-            let index = if let Some(name) = unique { index.named(name) } else { index };
+        for index in defined.unique {
             self.transaction.tables().create_index(table, index)?;
         }
         for (given, expr) in defined.checks {
@@ -341,7 +377,7 @@ impl Ddl<'_> {
                 self.transaction.tables().add_foreign_key(table, foreign_key)?;
             }
             ast::TableConstraint::PrimaryKey(primary) => {
-                not_deferred(primary.characteristics.as_ref())?;
+                key_at_once(primary.characteristics.as_ref())?;
                 if !schema.key_columns().is_empty() {
                     let message =
                         format!("multiple primary keys for table \"{}\" are not allowed", own(table));

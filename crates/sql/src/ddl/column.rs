@@ -1,14 +1,16 @@
 //! Column definitions, and table constraints.
 
 use ropewalk::tables::{
-    Action, ColumnDef, Expr as TableExpr, ForeignKeyDef, Function as TableFunction, Identity, IndexDef,
-    SequenceParams,
+    Action, ColumnDef, Deferral, Expr as TableExpr, ForeignKeyDef, Function as TableFunction, Identity,
+    IndexDef, SequenceParams,
 };
 use sqlparser::ast;
 
 use super::Ddl;
+use super::expr::{lowered, names};
 use super::unsupported;
 use crate::access::schemas;
+use crate::catalog::collations;
 use crate::error::{Result, SqlError, state};
 use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, table_name};
@@ -20,7 +22,7 @@ pub(super) struct Defined {
     pub(super) is_key: bool,
     /// Name of the primary key constraint on the column.
     pub(super) key_name: Option<String>,
-    pub(super) unique: Vec<Option<String>>,
+    pub(super) unique: Vec<IndexDef>,
     pub(super) checks: Vec<(Option<String>, TableExpr)>,
     pub(super) foreign: Vec<ast::ForeignKeyConstraint>,
     /// Sequence options of an identity column, if given.
@@ -65,13 +67,14 @@ impl Ddl<'_> {
                     column = column.default(default);
                 }
                 ast::ColumnOption::PrimaryKey(constraint) => {
-                    not_deferred(constraint.characteristics.as_ref())?;
+                    key_at_once(constraint.characteristics.as_ref())?;
                     defined.is_key = true;
                     defined.key_name = label;
                 }
                 ast::ColumnOption::Unique(constraint) => {
-                    not_deferred(constraint.characteristics.as_ref())?;
-                    defined.unique.push(label);
+                    let deferral = deferral(constraint.characteristics.as_ref())?;
+                    let index = IndexDef::on([name.as_str()]).unique().deferral(deferral);
+                    defined.unique.push(if let Some(label) = label { index.named(label) } else { index });
                 }
                 ast::ColumnOption::Check(check) => {
                     let expr = self.check(&check.expr, scope)?;
@@ -101,6 +104,17 @@ impl Ddl<'_> {
                         _ => Identity::ByDefault,
                     });
                 }
+                ast::ColumnOption::Generated {
+                    generation_expr: Some(expr),
+                    generation_expr_mode: Some(ast::GeneratedExpressionMode::Stored),
+                    ..
+                } => {
+                    let (expr, _) = self.bound(expr, scope, "GENERATED", Some(ty))?;
+                    column = column.generated(lowered(&expr, &names(scope))?);
+                }
+                ast::ColumnOption::Collation(name) => {
+                    column = column.collation(collations::of_column(name, ty)?)
+                }
                 other => return Err(unsupported(format!("the column option {other}"))),
             }
         }
@@ -125,7 +139,6 @@ impl Ddl<'_> {
         table: &str,
         own_key: &[String],
     ) -> Result<ForeignKeyDef> {
-        not_deferred(foreign.characteristics.as_ref())?;
         if foreign.match_kind.is_some_and(|kind| kind != ast::ConstraintReferenceMatchKind::Simple)
             || foreign.index_name.is_some()
         {
@@ -150,7 +163,8 @@ impl Ddl<'_> {
         }
         let mut def = ForeignKeyDef::new(columns, parent, referred)
             .on_delete(action(foreign.on_delete.as_ref()))
-            .on_update(action(foreign.on_update.as_ref()));
+            .on_update(action(foreign.on_update.as_ref()))
+            .deferral(deferral(foreign.characteristics.as_ref())?);
         if let Some(name) = &foreign.name {
             def = def.named(folded(name));
         }
@@ -180,16 +194,33 @@ pub(super) fn plain_columns(columns: &[ast::IndexColumn]) -> Result<Vec<String>>
     columns.iter().map(plain).collect()
 }
 
-pub(super) fn not_deferred(characteristics: Option<&ast::ConstraintCharacteristics>) -> Result<()> {
-    match characteristics {
-        None => Ok(()),
-        Some(ast::ConstraintCharacteristics {
-            deferrable: None | Some(false),
-            initially: None | Some(ast::DeferrableInitial::Immediate),
-            enforced: None | Some(true),
-        }) => Ok(()),
-        Some(other) => Err(unsupported(format!("a constraint {other}"))),
+/// When a constraint is checked.
+pub(super) fn deferral(characteristics: Option<&ast::ConstraintCharacteristics>) -> Result<Deferral> {
+    let Some(given) = characteristics else { return Ok(Deferral::NotDeferrable) };
+    if given.enforced == Some(false) {
+        return Err(unsupported(format!("a constraint {given}")));
     }
+    let is_deferred = given.initially == Some(ast::DeferrableInitial::Deferred);
+    match given.deferrable {
+        Some(false) if is_deferred => {
+            let message = "constraint declared INITIALLY DEFERRED must be DEFERRABLE";
+            Err(SqlError::new(state::SYNTAX_ERROR, message))
+        }
+        _ if is_deferred => Ok(Deferral::InitiallyDeferred),
+        Some(true) => Ok(Deferral::InitiallyImmediate),
+        _ => Ok(Deferral::NotDeferrable),
+    }
+}
+
+/// Rejects a primary key that is not checked at once.
+pub(super) fn key_at_once(characteristics: Option<&ast::ConstraintCharacteristics>) -> Result<()> {
+    if deferral(characteristics)?.is_deferrable() {
+        return Err(SqlError::unsupported(
+            "a deferrable primary key",
+            "rows are stored by their primary key: leave DEFERRABLE out, or use a deferrable UNIQUE constraint",
+        ));
+    }
+    Ok(())
 }
 
 pub(super) fn fresh(wanted: String, taken: &[String]) -> String {
@@ -198,11 +229,11 @@ pub(super) fn fresh(wanted: String, taken: &[String]) -> String {
 }
 
 pub(super) fn unique_index(constraint: &ast::UniqueConstraint) -> Result<IndexDef> {
-    not_deferred(constraint.characteristics.as_ref())?;
+    let deferral = deferral(constraint.characteristics.as_ref())?;
     if constraint.nulls_distinct == ast::NullsDistinctOption::NotDistinct || constraint.index_type.is_some() {
         return Err(unsupported(format!("the constraint {constraint}")));
     }
-    let index = IndexDef::on(plain_columns(&constraint.columns)?).unique();
+    let index = IndexDef::on(plain_columns(&constraint.columns)?).unique().deferral(deferral);
     Ok(if let Some(name) = &constraint.name { index.named(folded(name)) } else { index })
 }
 

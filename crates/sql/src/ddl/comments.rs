@@ -100,19 +100,18 @@ impl Ddl<'_> {
     }
 
     /// Moves the comment on an object of this kind to its new name.
-    pub(crate) fn recomment(&mut self, kind: &str, old: &str, new: &str) -> Result<()> {
+    pub(crate) fn recomment(&mut self, kind: &str, table: i64, old: &str, new: &str) -> Result<()> {
         let comments = all(&mut self.access())?;
-        let Some(known) = comments.into_iter().find(|known| known.kind == kind && known.name == old) else {
-            return Ok(());
-        };
-        self.uncomment(Some(kind), 0, Some(old))?;
+        let is_it = |known: &Comment| known.kind == kind && known.table == table && known.name == old;
+        let Some(known) = comments.into_iter().find(is_it) else { return Ok(()) };
+        self.uncomment(Some(kind), table, Some(old))?;
         let mut tables = self.transaction.tables();
-        let table = tables.table(COMMENTS)?;
+        let comments = tables.table(COMMENTS)?;
         let (kind, text) = (Value::text(kind), Value::text(known.text));
         let name = Value::text(new);
         tables.insert(
-            &table,
-            &[("kind", kind), ("table", Value::Int8(0)), ("name", name), ("comment", text)],
+            &comments,
+            &[("kind", kind), ("table", Value::Int8(table)), ("name", name), ("comment", text)],
         )?;
         Ok(())
     }

@@ -123,7 +123,7 @@ impl Ddl<'_> {
                 column.enum_type().is_some_and(|labels| labels.number() == known.number())
             };
             for column in schema.columns().iter().filter(is_of) {
-                self.drop_column(&table, column.name())?;
+                self.drop_column(&table, column.name(), true)?;
             }
         }
         self.transaction.tables().drop_enum(name).map_err(crate::ddl::dependent)?;

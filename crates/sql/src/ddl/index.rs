@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ropewalk::tables::{Index, IndexDef, KeyOrder, Schema, qualify, schema_and_name, shown};
+use ropewalk::tables::{
+    Index, IndexDef, KeyOrder, OperatorClass, Schema, Type, qualify, schema_and_name, shown,
+};
 use ropewalk::{Database, Transaction};
 use sqlparser::ast;
 
@@ -11,13 +13,15 @@ use super::dependent;
 use super::expr::{lowered, names};
 use super::unsupported;
 use crate::access::schemas;
+use crate::catalog::operator_classes::OPERATOR_CLASSES;
 use crate::catalog::place_of;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::plan::bind::scope::Scope;
 use crate::plan::nothing_else;
-use crate::syntax::names::{in_full, own, table_name};
+use crate::syntax::names::{folded, in_full, own, parts, table_name};
 use crate::syntax::parse;
+use crate::types::names::type_name;
 use crate::types::settings::Settings;
 
 static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =
@@ -38,6 +42,7 @@ impl Ddl<'_> {
         (rest.name, rest.predicate) = (None, None);
         (rest.unique, rest.concurrently, rest.if_not_exists) = (false, false, false);
         rest.using = rest.using.filter(|using| *using != ast::IndexType::BTree);
+        (rest.include, rest.nulls_distinct) = (Vec::new(), None);
         nothing_else(&rest, empty)?;
         let table = self.relation(&create.table_name)?;
         let schema = self.schema(&table)?;
@@ -45,14 +50,16 @@ impl Ddl<'_> {
         scope.add_table(in_full(&table), &schema)?;
         let mut def = IndexDef::on(Vec::<String>::new());
         for column in &create.columns {
-            if column.operator_class.is_some() || column.column.with_fill.is_some() {
+            if column.column.with_fill.is_some() {
                 return Err(unsupported(column));
             }
-            let (expr, _) = self.bound(&column.column.expr, &scope, "an index", None)?;
+            let (expr, ty) = self.bound(&column.column.expr, &scope, "an index", None)?;
+            let class = column.operator_class.as_ref().map(|name| operator_class(name, ty)).transpose()?;
             let options = &column.column.options;
             let descending = options.asc == Some(false);
             let order = KeyOrder { descending, nulls_first: options.nulls_first.unwrap_or(descending) };
-            def = def.then_by(lowered(&expr, &names(&scope))?, order);
+            def =
+                def.then_by(lowered(&expr, &names(&scope))?, order).operator_class(class.unwrap_or_default());
         }
         if let Some(predicate) = &create.predicate {
             let filter = self.check(predicate, &scope)?;
@@ -61,6 +68,10 @@ impl Ddl<'_> {
         if create.unique {
             def = def.unique().alone();
         }
+        if create.nulls_distinct == Some(false) {
+            def = def.nulls_equal();
+        }
+        def = def.include(create.include.iter().map(folded));
         if let Some(name) = &create.name {
             def = def.named(table_name(name)?);
         }
@@ -126,6 +137,29 @@ impl Ddl<'_> {
         Ok(None)
     }
 
+    /// ALTER INDEX ... RENAME TO.
+    pub(super) fn rename_index(&mut self, name: &str, if_exists: bool, new: &str) -> Result<()> {
+        let found = match self.table_of_index(name) {
+            Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
+            found => found?,
+        };
+        let Some((table, index)) = found else {
+            let message = format!("relation \"{name}\" does not exist");
+            if if_exists {
+                self.note(format!("{message}, skipping"));
+                return Ok(());
+            }
+            return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+        };
+        if self.index_kept(&qualify(schema_and_name(&table).0, new))?.is_some() {
+            return Err(SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{new}\" already exists")));
+        }
+        let id = i64::from(self.schema(&table)?.id());
+        self.transaction.tables().rename_constraint(&table, &index, new)?;
+        self.recomment("index", id, &index, new)?;
+        self.recomment("constraint", id, &index, new)
+    }
+
     pub(super) fn drop_index(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let found = match self.table_of_index(name) {
             Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
@@ -145,6 +179,25 @@ impl Ddl<'_> {
             None => Err(SqlError::new(state::UNDEFINED_OBJECT, format!("index \"{name}\" does not exist"))),
         }
     }
+}
+
+/// The operator class with a name, for an indexed type.
+fn operator_class(name: &ast::ObjectName, ty: Type) -> Result<OperatorClass> {
+    let given = parts(name)?;
+    let own = match given.as_slice() {
+        [own] => Some(own),
+        [schema, own] if schema == "pg_catalog" => Some(own),
+        _ => None,
+    };
+    let Some(class) = own.and_then(|own| OPERATOR_CLASSES.iter().find(|class| class.name == own)) else {
+        let message = format!("operator class \"{name}\" does not exist for access method \"btree\"");
+        return Err(SqlError::new(state::UNDEFINED_OBJECT, message));
+    };
+    if !class.takes(ty) {
+        let message = format!("operator class \"{name}\" does not accept data type {}", type_name(ty));
+        return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+    }
+    Ok(class.class)
 }
 
 /// True if the index implements a constraint: the primary key, or UNIQUE.

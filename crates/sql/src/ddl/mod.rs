@@ -7,7 +7,10 @@
 //! ```
 
 pub(crate) mod comments;
+mod drop_column;
 pub(crate) mod enums;
+mod extensions;
+mod generation;
 pub(crate) mod read_only;
 pub(crate) mod sequences;
 pub(crate) mod views;
@@ -80,6 +83,22 @@ impl Ddl<'_> {
                 let table = self.meant(&statement.table)?;
                 self.add_identity(&AddIdentity { table, ..statement.clone() })?;
                 Some("ALTER TABLE")
+            }
+            Statement::Utility(Utility::Generation(statement)) => {
+                self.alter_generation(statement)?;
+                Some("ALTER TABLE")
+            }
+            Statement::Utility(Utility::RenameIndex { name, if_exists, new }) => {
+                self.rename_index(name, *if_exists, new)?;
+                Some("ALTER INDEX")
+            }
+            Statement::Utility(Utility::CreateExtension(statement)) => {
+                self.create_extension(statement)?;
+                Some("CREATE EXTENSION")
+            }
+            Statement::Utility(Utility::DropExtension { names, if_exists }) => {
+                self.drop_extensions(names, *if_exists)?;
+                Some("DROP EXTENSION")
             }
             Statement::Utility(Utility::TypeOwner(name)) => {
                 self.type_owned(name)?;

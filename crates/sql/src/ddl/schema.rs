@@ -126,16 +126,16 @@ impl Ddl<'_> {
         }
         for view in &content.views {
             self.rename_view(view, &there(view))?;
-            self.recomment("view", view, &there(view))?;
+            self.recomment("view", 0, view, &there(view))?;
         }
         for sequence in &content.sequences {
             self.rename_sequence(sequence, &there(sequence))?;
-            self.recomment("sequence", sequence, &there(sequence))?;
+            self.recomment("sequence", 0, sequence, &there(sequence))?;
         }
         for name in &content.types {
             self.transaction.tables().alter_enum(name, &EnumChange::Rename(there(name)))?;
         }
-        self.recomment("schema", old, new)?;
+        self.recomment("schema", 0, old, new)?;
         self.follow_schema(old, new)
     }
 
@@ -264,19 +264,19 @@ impl Ddl<'_> {
             for sequence in owned.map(|sequence| sequence.name).collect::<Vec<_>>() {
                 let there = qualify(schema, own(&sequence));
                 self.rename_sequence(&sequence, &there)?;
-                self.recomment("sequence", &sequence, &there)?;
+                self.recomment("sequence", 0, &sequence, &there)?;
             }
             self.move_table(&old, &new)?;
         } else if is_view {
             self.rename_view(&old, &new)?;
-            self.recomment("view", &old, &new)?;
+            self.recomment("view", 0, &old, &new)?;
         } else if let Some(sequence) = sequence {
             if sequence.owner.is_some() {
                 let message = "cannot move an owned sequence into another schema";
                 return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint("move its table"));
             }
             self.rename_sequence(&old, &new)?;
-            self.recomment("sequence", &old, &new)?;
+            self.recomment("sequence", 0, &old, &new)?;
         }
         self.follow(&old, &new)?;
         Ok(command)

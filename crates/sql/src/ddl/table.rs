@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use ropewalk::tables::{Expr as TableExpr, IndexDef, SequenceParams, TableDef};
+use ropewalk::tables::{Expr as TableExpr, SequenceParams, TableDef};
 use sqlparser::ast;
 
 use super::Ddl;
-use super::column::{fresh, not_deferred, plain_columns, unique_index};
+use super::column::{fresh, key_at_once, plain_columns, unique_index};
 use super::unsupported;
 use crate::error::{Result, SqlError, state};
 use crate::plan::bind::scope::Scope;
@@ -55,10 +55,7 @@ impl Ddl<'_> {
                 key_name = defined.key_name;
                 keys += 1;
             }
-            for unique in defined.unique {
-                let index = IndexDef::on([label.as_str()]).unique();
-                def = def.index(if let Some(name) = unique { index.named(name) } else { index });
-            }
+            def = defined.unique.into_iter().fold(def, TableDef::index);
             checks.extend(
                 defined.checks.into_iter().map(|(given, expr)| (given, format!("{own}_{label}_check"), expr)),
             );
@@ -69,7 +66,7 @@ impl Ddl<'_> {
         for constraint in &create.constraints {
             match constraint {
                 ast::TableConstraint::PrimaryKey(constraint) => {
-                    not_deferred(constraint.characteristics.as_ref())?;
+                    key_at_once(constraint.characteristics.as_ref())?;
                     key = plain_columns(&constraint.columns)?;
                     key_name = constraint.name.as_ref().map(folded);
                     keys += 1;

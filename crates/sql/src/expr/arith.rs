@@ -287,7 +287,7 @@ pub(crate) fn put_identity(value: &Value<'_>, out: &mut Vec<u8>) {
                 }
                 Value::Uuid(v) => out.extend_from_slice(v),
                 Value::Interval(v) => out.extend_from_slice(&v.length().to_le_bytes()),
-                Value::Enum(_) => other.put_key(out),
+                Value::Enum(_) | Value::Inet(_) | Value::Cidr(_) => other.put_key(out),
                 integer => out.extend_from_slice(&integer.as_integer().unwrap_or_default().to_le_bytes()),
             }
         }

@@ -36,6 +36,7 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
         // Functions over json also take jsonb.
         _ if (from_scalar, to_scalar) == (Scalar::Jsonb, Scalar::Json) => true,
         _ if (from_scalar, to_scalar) == (Scalar::Time, Scalar::Interval) => true,
+        _ if (from_scalar, to_scalar) == (Scalar::Cidr, Scalar::Inet) => true,
         Strength::Implicit => false,
         Strength::Assignment => {
             rank(from).is_some() && rank(to).is_some()
@@ -46,6 +47,7 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
                     (Scalar::Timestamptz, Scalar::Timestamp | Scalar::Date | Scalar::Time)
                         | (Scalar::Timestamp, Scalar::Date | Scalar::Time)
                         | (Scalar::Interval, Scalar::Time)
+                        | (Scalar::Inet, Scalar::Cidr)
                 )
         }
         Strength::Explicit => {
@@ -115,6 +117,8 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
     }
     if ty == Type::TEXT {
         return Ok(match value {
+            // The cast to text writes the prefix of a single host, too.
+            Value::Inet(v) => Value::text(format!("{}/{}", v.address(), v.bits())),
             Value::Json(text) | Value::Jsonb(text) => Value::Text(text),
             // The cast to text writes a word; a result column of type bool has a letter.
             Value::Bool(v) => Value::text(if v { "true" } else { "false" }),
@@ -162,6 +166,8 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
             i64::MIN => i32::MIN,
             micros => i32::try_from(micros.div_euclid(DAY)).map_err(|_| overflow(ty))?,
         }),
+        (Scalar::Inet, Value::Cidr(network)) => Value::Inet(network),
+        (Scalar::Cidr, Value::Inet(inet)) => Value::Cidr(inet.network()),
         (Scalar::Interval, Value::Time(micros)) => Value::Interval(Interval { months: 0, days: 0, micros }),
         // The time of day after so many hours.
         (Scalar::Time, Value::Interval(interval)) => Value::Time(interval.micros.rem_euclid(DAY)),

@@ -34,4 +34,7 @@ functions! {
     DateBin, IsFinite, ToDate, ToNumber, ToTimestampBy,
     Age, Between, IntervalAdd, IntervalDivided, IntervalTimes, JustifyDays, JustifyHours, JustifyInterval, Keep, MakeInterval, MakeTime,
     MakeTimestamp, MakeTimestamptz, Shifted,
+    Abbrev, Broadcast, Family, Host, Hostmask, InetOverlaps, InetText, InetWithin, InetWithinOrEqual, Masklen, Netmask, Network,
+    SameFamily, SetMasklen,
+    Digest, Hmac, RandomBytes,
 }

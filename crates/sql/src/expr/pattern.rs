@@ -66,6 +66,24 @@ impl Like {
         Ok(Self { items, fold })
     }
 
+    /// The first text that begins as every match does, and the first one after them all, if there is one. `None` for a
+    /// pattern that begins with a wildcard or ignores case.
+    pub(crate) fn span(&self) -> Option<(String, Option<String>)> {
+        let literal = |item: &Item| match item {
+            Item::Is(c) if !self.fold => Some(*c),
+            _ => None,
+        };
+        let mut prefix: Vec<char> = self.items.iter().map_while(literal).collect();
+        let low: String = prefix.iter().collect();
+        let mut high = None;
+        // Texts are ordered by their bytes, and so by the numbers of their characters.
+        while let (None, Some(last)) = (&high, prefix.pop()) {
+            let next = (last..=char::MAX).nth(1);
+            high = next.map(|next| prefix.iter().copied().chain([next]).collect());
+        }
+        (!low.is_empty()).then_some((low, high))
+    }
+
     /// True for a text that the pattern matches. `look` is called between steps of the search and may stop
     /// it.
     ///

@@ -7,9 +7,11 @@ use std::collections::HashSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit, Mac};
 use md5::{Digest, Md5};
 use ropewalk::hooks::hex;
 use ropewalk::tables::{Type, Value};
+use sha1::Sha1;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
 use crate::error::{Result, SqlError, state};
@@ -34,6 +36,9 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("sha256", 1) => resolved(F::Sha256, &[BYTES], BYTES),
         ("sha384", 1) => resolved(F::Sha384, &[BYTES], BYTES),
         ("sha512", 1) => resolved(F::Sha512, &[BYTES], BYTES),
+        // Those of PostgreSQL's extension pgcrypto.
+        ("digest", 2) => resolved(F::Digest, &[text_or_bytes, TEXT], BYTES),
+        ("hmac", 3) => resolved(F::Hmac, &[text_or_bytes, text_or_bytes, TEXT], BYTES),
         ("encode", 2) => resolved(F::Encode, &[BYTES, TEXT], TEXT),
         ("decode", 2) => resolved(F::Decode, &[TEXT; 2], BYTES),
         ("convert_from", 2) => resolved(F::ConvertFrom, &[BYTES, TEXT], TEXT),
@@ -161,6 +166,32 @@ fn from_escaped(text: &str) -> Result<Vec<u8>> {
         rest = behind;
     }
     Ok(out)
+}
+
+/// The digest of bytes by an algorithm of the extension pgcrypto, with a key for HMAC.
+fn digest(bytes: &[u8], key: Option<&[u8]>, algorithm: &str) -> Result<Vec<u8>> {
+    macro_rules! digest_by {
+        ($kind:ty) => {
+            match key {
+                None => <$kind>::digest(bytes).to_vec(),
+                Some(key) => {
+                    let mut mac = Hmac::<$kind>::new_from_slice(key)
+                        .map_err(|_| invalid("a key of this length is not supported"))?;
+                    mac.update(bytes);
+                    mac.finalize().into_bytes().to_vec()
+                }
+            }
+        };
+    }
+    Ok(match algorithm.to_ascii_lowercase().as_str() {
+        "md5" => digest_by!(Md5),
+        "sha1" => digest_by!(Sha1),
+        "sha224" => digest_by!(Sha224),
+        "sha256" => digest_by!(Sha256),
+        "sha384" => digest_by!(Sha384),
+        "sha512" => digest_by!(Sha512),
+        _ => return Err(invalid(format!("Cannot use \"{algorithm}\": No such hash algorithm"))),
+    })
 }
 
 fn unrecognized(form: &str) -> SqlError {
@@ -358,6 +389,8 @@ impl Function {
             F::Sha256 => Value::bytea(Sha256::digest(bytes).to_vec()),
             F::Sha384 => Value::bytea(Sha384::digest(bytes).to_vec()),
             F::Sha512 => Value::bytea(Sha512::digest(bytes).to_vec()),
+            F::Digest => Value::bytea(digest(bytes, None, text_of(second))?),
+            F::Hmac => Value::bytea(digest(bytes, Some(bytes_of(second)), text_of(third))?),
             F::Encode => Value::text(encode(bytes, text_of(second))?),
             F::Decode => Value::bytea(decode(text_of(first), text_of(second))?),
             F::ConvertFrom => Value::text(text_from(bytes, Charset::named(text_of(second), "source")?)?),

@@ -22,6 +22,8 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("date_trunc", 2) => {
             let ty = match second.unwrap_or(Type::TIMESTAMPTZ) {
                 ty @ (Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL) => ty,
+                // A time is cast to an interval.
+                Type::TIME => Type::INTERVAL,
                 // Of the two types that a date can be cast to, PostgreSQL prefers the one with a zone.
                 Type::DATE => Type::TIMESTAMPTZ,
                 _ => return None,

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ropewalk::tables::Value;
 
-use crate::error::Result;
+use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::Operands;
 use crate::expr::cast::to_f64;
 use crate::expr::function::Function;
 use crate::expr::{Context, Expr, Input, arith, bounds, bug};
-use crate::functions::int4;
+use crate::functions::{int4, integer_of};
 
 /// Sleeps, and checks for interrupts regularly.
 fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
@@ -28,6 +28,19 @@ fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
     }
 }
 
+/// Most bytes of `gen_random_bytes`, as in PostgreSQL.
+const RANDOM_BYTES_MAX: i64 = 1024;
+
+fn random_bytes(count: i64, cx: &Context<'_>) -> Result<Value<'static>> {
+    if !(1..=RANDOM_BYTES_MAX).contains(&count) {
+        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "Length not in range"));
+    }
+    let words = (0..count).step_by(8).map(|_| cx.env.random.next_u64().to_le_bytes());
+    let mut bytes: Vec<u8> = words.flatten().collect();
+    bytes.truncate(usize::try_from(count).unwrap_or_default());
+    Ok(Value::bytea(bytes))
+}
+
 impl Function {
     /// True for functions that only operators and keywords call.
     #[cfg(test)]
@@ -40,6 +53,9 @@ impl Function {
                 | F::ArrayOverlaps
                 | F::Between
                 | F::Greatest
+                | F::InetOverlaps
+                | F::InetWithin
+                | F::InetWithinOrEqual
                 | F::IntervalAdd
                 | F::IntervalDivided
                 | F::IntervalTimes
@@ -62,7 +78,7 @@ impl Function {
     }
 
     pub(crate) fn is_volatile(self) -> bool {
-        matches!(self, Self::NewUuid | Self::Random | Self::Sleep | Self::ClockTimestamp)
+        matches!(self, Self::NewUuid | Self::Random | Self::RandomBytes | Self::Sleep | Self::ClockTimestamp)
     }
 
     /// True for functions that may return another value than NULL for a NULL argument.
@@ -175,6 +191,9 @@ impl Function {
         if let Some(value) = self.of_bytes(values)? {
             return Ok(value);
         }
+        if let Some(value) = self.of_inets(values)? {
+            return Ok(value);
+        }
         if let Some(value) = self.of_regex(values)? {
             return Ok(value);
         }
@@ -195,6 +214,7 @@ impl Function {
                 let bytes = (u128::from(high) << 64 | u128::from(low)).to_be_bytes();
                 Value::Uuid(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
             }
+            Self::RandomBytes => random_bytes(integer_of(values.first()), cx)?,
             Self::Sleep => sleep(values.first().and_then(to_f64).unwrap_or_default(), cx)?,
             Self::Greatest => {
                 given.max_by(|a, b| arith::order(a, b)).cloned().map_or(Value::Null, Value::into_owned)

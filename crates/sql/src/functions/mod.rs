@@ -10,6 +10,7 @@ pub(crate) mod date_part;
 pub(crate) mod datetime_template;
 pub(crate) mod evaluate;
 pub(crate) mod format;
+pub(crate) mod inet;
 pub(crate) mod json;
 pub(crate) mod jsonb;
 pub(crate) mod number;

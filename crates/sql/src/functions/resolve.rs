@@ -3,7 +3,7 @@
 use ropewalk::tables::Type;
 
 use crate::expr::function::Function;
-use crate::functions::{Resolved, array, bytes, date_part, json, jsonb, number, regex, text, time};
+use crate::functions::{Resolved, array, bytes, date_part, inet, json, jsonb, number, regex, text, time};
 use crate::types::names::common;
 
 /// The function with this name for arguments of these types, if any.
@@ -18,6 +18,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         .or_else(|| time::resolve(name, types))
         .or_else(|| json::resolve(name, types))
         .or_else(|| jsonb::resolve(name, types))
+        .or_else(|| inet::resolve(name, types))
         .or_else(|| resolve_general(name, types))
 }
 
@@ -29,6 +30,7 @@ fn resolve_general(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     match (name, types.len()) {
         ("pi", 0) => resolved(F::Pi, Vec::new(), Type::FLOAT8),
         ("random", 0) => resolved(F::Random, Vec::new(), Type::FLOAT8),
+        ("gen_random_bytes", 1) => resolved(F::RandomBytes, vec![Type::INT4], Type::BYTEA),
         ("gen_random_uuid", 0) => resolved(F::NewUuid, Vec::new(), Type::UUID),
         ("now" | "transaction_timestamp" | "current_timestamp", 0) => {
             resolved(F::Now, Vec::new(), Type::TIMESTAMPTZ)

@@ -78,6 +78,8 @@ impl Locking {
         let names = names(&query.body).filter(|names| names.len() == select.levels.len());
         let Some(names) = names else { return refused("FOR UPDATE of this query at read committed") };
         let mut extended = Select { limit: None, offset: None, ..select.clone() };
+        // Locks are taken on rows, and read their keys.
+        extended.levels.iter_mut().for_each(|level| level.path.is_covering = false);
         let mut targets = Vec::new();
         for lock in &query.locks {
             let of = match &lock.of {

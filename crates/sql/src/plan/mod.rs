@@ -43,7 +43,9 @@ use crate::types::outcome::ResultColumn;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
-pub(crate) use output::{check_distinct, check_distinct_on, grouped_expr, label};
+pub(crate) use output::{
+    add_determined, check_distinct, check_distinct_on, determined_keys, grouped_expr, label,
+};
 
 /// A table of FROM.
 #[derive(Clone)]
@@ -86,7 +88,13 @@ pub(crate) struct Select {
 
 impl Groups {
     fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
-        self.keys.iter().chain(&self.having).for_each(&mut *each);
+        self.having.iter().for_each(&mut *each);
+        self.each_over_rows(each);
+    }
+
+    /// Calls `each` for the expressions that are evaluated for each row.
+    fn each_over_rows(&self, each: &mut dyn FnMut(&Expr)) {
+        self.keys.iter().for_each(&mut *each);
         for aggregate in &self.aggregates {
             let orders = aggregate.order.iter().map(|order| &order.expr);
             aggregate.arguments.iter().chain(&aggregate.filter).chain(orders).for_each(&mut *each);
@@ -118,6 +126,37 @@ impl Select {
             || !self.order.is_empty() && !in_order
             || self.levels.iter().any(|level| !level.filter.is_empty());
         works && self.levels.iter().any(|level| level.path.is_whole())
+    }
+
+    /// With paths that read no rows of a table where an index holds all its columns that are read.
+    fn covered(mut self) -> Self {
+        let is_candidate = |level: &Level| {
+            let index = level.path.index.as_deref();
+            index.is_some_and(|index| {
+                level
+                    .schema
+                    .indexes()
+                    .iter()
+                    .any(|known| known.name() == index && !known.included().is_empty())
+            })
+        };
+        if !self.levels.iter().any(is_candidate) {
+            return self;
+        }
+        let mut used = Vec::new();
+        let mut take = |expr: &Expr| expr.columns(&mut |column| used.push(column));
+        self.levels.iter().flat_map(|level| level.filter.iter().chain(&level.after)).for_each(&mut take);
+        match &self.groups {
+            Some(groups) => groups.each_over_rows(&mut take),
+            None => self.output.iter().chain(self.order.iter().map(|order| &order.expr)).for_each(&mut take),
+        }
+        for Level { path, schema, start, .. } in &mut self.levels {
+            let own = used.iter().filter_map(|column| column.checked_sub(*start));
+            let mut own = own.filter(|place| *place < schema.columns().len());
+            path.is_covering =
+                path.index.as_deref().is_some_and(|index| own.all(|place| schema.is_covered(index, place)));
+        }
+        self
     }
 
     /// True if no expression reads a column beyond its row.
@@ -603,7 +642,7 @@ impl<'a> Planner<'a> {
 
         let mut aggregates = Vec::new();
         let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
-        let group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
+        let mut group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
         let having = self.having(select, &scope, &mut aggregates)?;
         let mut orders = Vec::new();
         for item in order {
@@ -619,6 +658,8 @@ impl<'a> Planner<'a> {
         }
         let grouped = !group_keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
+            let over = output.iter().chain(orders.iter().map(|order| &order.expr)).chain(&having);
+            add_determined(over, &mut group_keys, &scope);
             let mut over_groups = |expr: Expr| grouped_expr(expr, &group_keys, &scope, &[]);
             output = output.into_iter().map(&mut over_groups).collect::<Result<_>>()?;
             for order in &mut orders {
@@ -648,6 +689,6 @@ impl<'a> Planner<'a> {
             select.stays_within(),
             "the binder numbers columns through the levels, and grouping renumbers them"
         );
-        Ok(select)
+        Ok(select.covered())
     }
 }

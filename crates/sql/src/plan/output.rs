@@ -238,6 +238,36 @@ pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope, reads: &[Ve
     Err(SqlError::new(state::GROUPING_ERROR, message))
 }
 
+/// The columns that an expression over groups reads and the keys determine, which can be further keys: those of
+/// tables whose primary keys are among the keys.
+pub(crate) fn determined_keys(
+    expr: &Expr,
+    keys: &[Expr],
+    scope: &Scope,
+    reads: &[Vec<usize>],
+    add: &mut dyn FnMut(Expr, Type),
+) {
+    let is_key = |column| keys.contains(&Expr::Column(column));
+    grouped_parts(expr.clone(), keys, reads, &mut |column, _| {
+        if let Some(ty) = scope.determined(column, &is_key).filter(|ty| ty.is_ordered()) {
+            add(Expr::Column(column), ty);
+        }
+    });
+}
+
+/// Adds the columns that expressions over groups read and the keys determine to the keys.
+pub(crate) fn add_determined<'e>(exprs: impl Iterator<Item = &'e Expr>, keys: &mut Vec<Expr>, scope: &Scope) {
+    let mut further: Vec<Expr> = Vec::new();
+    for expr in exprs {
+        determined_keys(expr, keys, scope, &[], &mut |key, _| {
+            if !further.contains(&key) {
+                further.push(key);
+            }
+        });
+    }
+    keys.append(&mut further);
+}
+
 fn has_query(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(..));
     expr.for_parts(&mut |part| found |= has_query(part));

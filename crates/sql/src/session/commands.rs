@@ -211,9 +211,14 @@ impl Session {
             Utility::Sequence(_)
             | Utility::Comment { .. }
             | Utility::Identity(_)
+            | Utility::Generation(_)
+            | Utility::RenameIndex { .. }
+            | Utility::CreateExtension(_)
+            | Utility::DropExtension { .. }
             | Utility::TypeOwner(_)
             | Utility::Move(_) => self.define(&Statement::Utility(utility.clone())),
             Utility::Projection(statement) => self.projection(statement),
+            Utility::SetConstraints(statement) => self.set_constraints(statement),
             Utility::ShowAll => {
                 let rows = self.settings.all().into_iter();
                 let row = |(name, value, about): (&str, String, &str)| {

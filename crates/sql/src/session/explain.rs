@@ -1,11 +1,68 @@
 //! EXPLAIN: the access path of each table, and the operations on the rows.
 
 use ropewalk::tables::shown;
+use sqlparser::ast;
 
 use crate::dml::model::ModelWrite;
 use crate::dml::write::{Found, Source};
+use crate::error::{Result, SqlError, state};
 use crate::plan::{Asked, Groups, Select, Subquery};
 use crate::session::prepared::Plan;
+
+/// The value of an option; `None` if it is not a boolean.
+fn truth(option: &ast::UtilityOption) -> Option<bool> {
+    let Some(given) = &option.arg else { return Some(true) };
+    match given.to_string().trim_matches('\'').to_ascii_lowercase().as_str() {
+        "true" | "on" | "1" => Some(true),
+        "false" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// True when the statement is run: ANALYZE is among the options.
+///
+/// # Errors
+/// 0A000 for options that would show what the plan does not have; 42601.
+pub(crate) fn analyzes(analyze: bool, options: &[ast::UtilityOption]) -> Result<bool> {
+    let (mut analyzes, mut is_timed) = (analyze, false);
+    for option in options {
+        let name = option.name.value.to_ascii_lowercase();
+        let refused = |hint: &str| {
+            Err(SqlError::unsupported(format!("EXPLAIN with {}", option.to_string().to_uppercase()), hint))
+        };
+        let value = truth(option);
+        match (name.as_str(), value) {
+            ("format", _)
+                if option
+                    .arg
+                    .as_ref()
+                    .is_some_and(|given| given.to_string().eq_ignore_ascii_case("text")) => {}
+            ("format", _) => return refused("the plan is text: use FORMAT TEXT"),
+            ("analyze", Some(value)) => analyzes = value,
+            ("timing", Some(true)) => is_timed = true,
+            ("costs" | "verbose" | "buffers" | "wal" | "settings" | "summary", Some(false)) => {}
+            ("costs" | "verbose" | "buffers" | "wal" | "settings" | "summary", Some(true)) => {
+                return refused("leave it out: EXPLAIN shows access paths, and with ANALYZE times");
+            }
+            ("timing", Some(false)) => return refused("leave it out: ANALYZE reports times"),
+            (
+                "costs" | "verbose" | "buffers" | "wal" | "settings" | "summary" | "timing" | "analyze",
+                None,
+            ) => {
+                return Err(SqlError::new(state::SYNTAX_ERROR, format!("{name} requires a Boolean value")));
+            }
+            _ => {
+                let message = format!("unrecognized EXPLAIN option \"{name}\"");
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+        }
+    }
+    if is_timed && !analyzes {
+        let message = "EXPLAIN option TIMING requires ANALYZE";
+        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+    }
+    Ok(analyzes)
+}
 
 /// The lines that EXPLAIN returns.
 pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {

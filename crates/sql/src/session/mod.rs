@@ -11,6 +11,7 @@ pub(crate) mod async_statements;
 pub(crate) mod auto_parameters;
 pub(crate) mod borrowed;
 pub(crate) mod commands;
+pub(crate) mod constraints;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod event_statement;

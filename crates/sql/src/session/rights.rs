@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::expr::advisory::AdvisoryLimit;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::session::Session;
+use crate::session::explain;
 use crate::session::notify::NotifyCall;
 use crate::session::prepared::{has_writers, is_written_by};
 use crate::syntax::copy_statement::Direction;
@@ -73,6 +74,7 @@ kinds! {
     Savepoint: "SAVEPOINT.",
     Release: "RELEASE SAVEPOINT.",
     Set: "SET.",
+    SetConstraints: "SET CONSTRAINTS.",
     Reset: "RESET.",
     Show: "SHOW.",
     ShowAll: "SHOW ALL.",
@@ -85,10 +87,12 @@ kinds! {
     CreateTableAs: "CREATE TABLE AS.",
     CreateView: "CREATE VIEW.",
     CreateIndex: "CREATE INDEX.",
+    CreateExtension: "CREATE EXTENSION.",
     CreateSchema: "CREATE SCHEMA.",
     CreateSequence: "CREATE SEQUENCE.",
     CreateType: "CREATE TYPE.",
     CreateProjection: "CREATE PROJECTION.",
+    AlterIndex: "ALTER INDEX.",
     AlterTable: "ALTER TABLE.",
     AlterSchema: "ALTER SCHEMA.",
     AlterSequence: "ALTER SEQUENCE.",
@@ -111,11 +115,15 @@ impl StatementKind {
                 Utility::Vacuum { .. } => Self::Vacuum,
                 Utility::LockForReading(_) => Self::LockTable,
                 Utility::ShowAll => Self::ShowAll,
+                Utility::SetConstraints(_) => Self::SetConstraints,
                 Utility::Sequence(sequence) if sequence.alters => Self::AlterSequence,
                 Utility::Sequence(_) => Self::CreateSequence,
                 Utility::TypeOwner(_) => Self::AlterType,
                 Utility::Move(_) => Self::SetSchema,
-                Utility::Identity(_) => Self::AlterTable,
+                Utility::Identity(_) | Utility::Generation(_) => Self::AlterTable,
+                Utility::RenameIndex { .. } => Self::AlterIndex,
+                Utility::CreateExtension(_) => Self::CreateExtension,
+                Utility::DropExtension { .. } => Self::Drop,
                 Utility::Merge(_) => Self::Merge,
                 Utility::Declare(_) => Self::Declare,
                 Utility::Fetch(fetch) if fetch.moves => Self::Move,
@@ -140,13 +148,15 @@ impl StatementKind {
                 Rights::READ
             }
             K::Insert | K::CopyFrom | K::AppendEvent | K::Notify | K::NotifyCall => Rights::APPEND,
+            // Only writers have checks that wait; others would learn names of constraints.
+            K::SetConstraints => Rights::APPEND,
             K::LockingQuery | K::WritingQuery | K::Update | K::Delete | K::Merge => Rights::READ_APPEND,
             K::Begin | K::Commit | K::Rollback | K::Savepoint | K::Release => Rights::NONE,
             K::Set | K::Reset | K::Show | K::Discard | K::Deallocate | K::Close => Rights::NONE,
             K::Prepare | K::Execute => Rights::NONE,
             K::CreateTable | K::CreateTableAs | K::CreateView | K::CreateIndex => Rights::ADMIN,
-            K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,
-            K::AlterTable | K::AlterSchema | K::AlterSequence | K::AlterType => Rights::ADMIN,
+            K::CreateExtension | K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,
+            K::AlterIndex | K::AlterTable | K::AlterSchema | K::AlterSequence | K::AlterType => Rights::ADMIN,
             K::CreateProjection | K::AlterProjection => Rights::ADMIN,
             K::SetSchema | K::Comment | K::Drop | K::Truncate => Rights::ADMIN,
         }
@@ -187,7 +197,14 @@ impl StatementKind {
             S::Insert(_) => Self::Insert,
             S::Update(_) => Self::Update,
             S::Delete(_) => Self::Delete,
-            S::Explain { analyze: true, .. } => Self::ExplainAnalyze,
+            S::Explain { analyze, options, .. }
+                if matches!(
+                    explain::analyzes(*analyze, options.as_deref().unwrap_or_default()),
+                    Ok(true)
+                ) =>
+            {
+                Self::ExplainAnalyze
+            }
             S::Explain { .. } => Self::Explain,
             S::StartTransaction { .. } => Self::Begin,
             S::Commit { .. } => Self::Commit,

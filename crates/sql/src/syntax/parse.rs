@@ -325,6 +325,8 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
         let part = statements::identity_in_order(plain_operators(fetch_as_limit(without_only(part))));
         let part = crate::syntax::row_locks::limits_first(crate::syntax::row_locks::plain_strengths(part));
         let part = crate::syntax::current_of::as_call(part);
+        let part = crate::syntax::type_collation::as_call(part);
+        let part = crate::syntax::operands::without_parentheses(part);
         let (part, overriding) = crate::syntax::overriding::taken(part);
         if let Some(utility) = statements::parse(&part)? {
             statements.push(Statement::Utility(utility));

@@ -26,6 +26,8 @@ pub(crate) enum Utility {
     /// The tables of `LOCK TABLE ... IN ACCESS SHARE MODE`.
     LockForReading(Vec<String>),
     ShowAll,
+    /// SET CONSTRAINTS.
+    SetConstraints(SetConstraints),
     /// CREATE SEQUENCE and ALTER SEQUENCE.
     Sequence(SequenceStatement),
     /// ALTER TYPE ... OWNER TO.
@@ -34,6 +36,21 @@ pub(crate) enum Utility {
     Move(MoveTo),
     /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED AS IDENTITY.
     Identity(AddIdentity),
+    /// Other forms of ALTER TABLE ... ALTER COLUMN that the parser does not know.
+    Generation(AlterGeneration),
+    /// ALTER INDEX ... RENAME TO.
+    RenameIndex {
+        name: String,
+        if_exists: bool,
+        new: String,
+    },
+    /// CREATE EXTENSION.
+    CreateExtension(CreateExtension),
+    /// DROP EXTENSION.
+    DropExtension {
+        names: Vec<String>,
+        if_exists: bool,
+    },
     Merge(Box<MergeStatement>),
     Declare(Declare),
     Fetch(Fetch),
@@ -43,6 +60,15 @@ pub(crate) enum Utility {
         on: Commented,
         text: Option<String>,
     },
+}
+
+/// SET CONSTRAINTS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SetConstraints {
+    /// Schema and name of each; `None` for ALL.
+    pub(crate) names: Option<Vec<(Option<String>, String)>>,
+    /// DEFERRED; false for IMMEDIATE.
+    pub(crate) defers: bool,
 }
 
 /// MERGE in the parser's form, which lacks DO NOTHING.
@@ -87,6 +113,40 @@ pub(crate) struct AddIdentity {
     pub(crate) column: String,
     pub(crate) always: bool,
     pub(crate) changes: Vec<SequenceChange>,
+}
+
+/// A change of how the values of a column are generated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AlterGeneration {
+    pub(crate) table: String,
+    /// IF EXISTS of the table.
+    pub(crate) if_exists: bool,
+    pub(crate) column: String,
+    pub(crate) change: GenerationChange,
+}
+
+/// A part of [`AlterGeneration`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GenerationChange {
+    /// SET GENERATED ALWAYS, or BY DEFAULT.
+    SetGenerated {
+        always: bool,
+    },
+    DropIdentity {
+        if_exists: bool,
+    },
+    DropExpression {
+        if_exists: bool,
+    },
+}
+
+/// CREATE EXTENSION.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CreateExtension {
+    pub(crate) name: String,
+    pub(crate) if_not_exists: bool,
+    pub(crate) schema: Option<String>,
+    pub(crate) version: Option<String>,
 }
 
 /// ALTER ... SET SCHEMA.
@@ -141,10 +201,14 @@ impl Utility {
             Self::Vacuum { command, .. } => command,
             Self::LockForReading(_) => "LOCK TABLE",
             Self::ShowAll => "SHOW",
+            Self::SetConstraints(_) => "SET CONSTRAINTS",
             Self::Sequence(SequenceStatement { alters: true, .. }) => "ALTER SEQUENCE",
             Self::Sequence(_) => "CREATE SEQUENCE",
             Self::TypeOwner(_) => "ALTER TYPE",
-            Self::Identity(_) => "ALTER TABLE",
+            Self::Identity(_) | Self::Generation(_) => "ALTER TABLE",
+            Self::RenameIndex { .. } => "ALTER INDEX",
+            Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::DropExtension { .. } => "DROP EXTENSION",
             Self::Move(moved) => moved.what.command(),
             Self::Comment { .. } => "COMMENT",
             Self::Merge(_) => "MERGE",
@@ -185,7 +249,13 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
             Some(utility) => utility,
             None => return Ok(None),
         },
-        Some("alter") => match add_identity(&mut words)? {
+        Some("create") if words.are(&["extension"]) => create_extension(&mut words)?,
+        Some("drop") if words.are(&["extension"]) => drop_extension(&mut words)?,
+        Some("alter") if words.are(&["index"]) => match rename_index(&mut words)? {
+            Some(utility) => utility,
+            None => return Ok(None),
+        },
+        Some("alter") => match alter_generation(&mut words)? {
             Some(utility) => utility,
             None => return Ok(None),
         },
@@ -195,6 +265,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
         Some("move") => cursor_syntax::fetch(&mut words, true)?,
         Some("comment") if words.are(&["on"]) => comment(&mut words)?,
         Some("show") if words.are(&["all"]) => Utility::ShowAll,
+        Some("set") if words.are(&["constraints"]) => set_constraints(&mut words)?,
         _ => return Ok(None),
     };
     words.end()?;
@@ -479,11 +550,52 @@ fn sequence(words: &mut Words<'_>, alters: bool) -> Result<Utility> {
     Ok(Utility::Sequence(SequenceStatement { alters, name, exists, changes }))
 }
 
-/// `ALTER TABLE t ALTER c ADD GENERATED ... AS IDENTITY (SEQUENCE NAME s ...)`, which the parser does not know with a name.
-fn add_identity(words: &mut Words<'_>) -> Result<Option<Utility>> {
+/// `ALTER INDEX [IF EXISTS] i RENAME TO j`.
+fn rename_index(words: &mut Words<'_>) -> Result<Option<Utility>> {
+    let if_exists = words.are(&["if", "exists"]);
+    let Ok(name) = words.relation() else { return Ok(None) };
+    if !words.are(&["rename", "to"]) {
+        return Ok(None);
+    }
+    Ok(Some(Utility::RenameIndex { name, if_exists, new: words.ident()? }))
+}
+
+/// `CREATE EXTENSION [IF NOT EXISTS] e [WITH] [SCHEMA s] [VERSION v] [CASCADE]`.
+fn create_extension(words: &mut Words<'_>) -> Result<Utility> {
+    let if_not_exists = words.are(&["if", "not", "exists"]);
+    let name = words.ident()?;
+    words.are(&["with"]);
+    let (mut schema, mut version) = (None, None);
+    loop {
+        if words.are(&["schema"]) {
+            schema = Some(words.ident()?);
+        } else if words.are(&["version"]) {
+            version = Some(words.string().or_else(|_| words.ident())?);
+        } else if !words.are(&["cascade"]) {
+            break;
+        }
+    }
+    Ok(Utility::CreateExtension(CreateExtension { name, if_not_exists, schema, version }))
+}
+
+/// `DROP EXTENSION [IF EXISTS] e, ... [CASCADE | RESTRICT]`.
+fn drop_extension(words: &mut Words<'_>) -> Result<Utility> {
+    let if_exists = words.are(&["if", "exists"]);
+    let mut names = vec![words.ident()?];
+    while words.is(&Token::Comma) {
+        names.push(words.ident()?);
+    }
+    let _ = words.are(&["cascade"]) || words.are(&["restrict"]);
+    Ok(Utility::DropExtension { names, if_exists })
+}
+
+/// `ALTER TABLE t ALTER c ADD GENERATED ... AS IDENTITY (SEQUENCE NAME s ...)`, which the parser does not know
+/// with a name; SET GENERATED, DROP IDENTITY and DROP EXPRESSION.
+fn alter_generation(words: &mut Words<'_>) -> Result<Option<Utility>> {
     if !words.are(&["table"]) {
         return Ok(None);
     }
+    let if_exists = words.are(&["if", "exists"]);
     words.are(&["only"]);
     let Ok(table) = words.relation() else { return Ok(None) };
     if !words.are(&["alter"]) {
@@ -491,7 +603,21 @@ fn add_identity(words: &mut Words<'_>) -> Result<Option<Utility>> {
     }
     words.are(&["column"]);
     let Ok(column) = words.ident() else { return Ok(None) };
-    if !words.are(&["add", "generated"]) {
+    let change = if words.are(&["drop", "identity"]) {
+        Some(GenerationChange::DropIdentity { if_exists: words.are(&["if", "exists"]) })
+    } else if words.are(&["drop", "expression"]) {
+        Some(GenerationChange::DropExpression { if_exists: words.are(&["if", "exists"]) })
+    } else if words.are(&["set", "generated", "always"]) {
+        Some(GenerationChange::SetGenerated { always: true })
+    } else if words.are(&["set", "generated", "by", "default"]) {
+        Some(GenerationChange::SetGenerated { always: false })
+    } else {
+        None
+    };
+    if let Some(change) = change {
+        return Ok(Some(Utility::Generation(AlterGeneration { table, if_exists, column, change })));
+    }
+    if if_exists || !words.are(&["add", "generated"]) {
         return Ok(None);
     }
     let always = words.are(&["always"]);
@@ -662,6 +788,32 @@ fn merge(words: &mut Words<'_>) -> Result<Utility> {
         }
         _ => Err(words.error()),
     }
+}
+
+/// `SET CONSTRAINTS { ALL | name, ... } { DEFERRED | IMMEDIATE }`.
+fn set_constraints(words: &mut Words<'_>) -> Result<Utility> {
+    let names = if words.are(&["all"]) {
+        None
+    } else {
+        let mut names = Vec::new();
+        loop {
+            let mut parts = words.dotted()?;
+            let name = parts.pop().ok_or_else(|| words.error())?;
+            names.push(match parts.as_slice() {
+                [] => (None, name),
+                [schema] => (Some(schema.clone()), name),
+                _ => return Err(words.error()),
+            });
+            if !words.is(&Token::Comma) {
+                break Some(names);
+            }
+        }
+    };
+    let defers = words.are(&["deferred"]);
+    if !defers {
+        words.expect(&["immediate"])?;
+    }
+    Ok(Utility::SetConstraints(SetConstraints { names, defers }))
 }
 
 fn vacuum(words: &mut Words<'_>, command: &'static str) -> Result<Utility> {

@@ -2,7 +2,9 @@
 //! numbers, times since 2000-01-01, numerics in digits of 10,000, arrays with the number of their element
 //! type.
 
-use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
+use std::net::IpAddr;
+
+use ropewalk::tables::{Array, Inet, Interval, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
 use crate::types::names::{oid, type_name};
@@ -50,9 +52,38 @@ pub fn put_binary(value: &Value<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&v.days.to_be_bytes());
             out.extend_from_slice(&v.months.to_be_bytes());
         }
+        Value::Inet(v) => put_inet(*v, false, out),
+        Value::Cidr(v) => put_inet(*v, true, out),
         Value::Enum(v) => out.extend_from_slice(v.label().as_bytes()),
         Value::Array(array) => put_array(array, out),
     }
+}
+
+/// Families of addresses in the binary format.
+const INET_V4: u8 = 2;
+const INET_V6: u8 = 3;
+
+/// Appends an address in binary form: family, bits, whether it is a network, number of bytes, address.
+pub fn put_inet(inet: Inet, is_network: bool, out: &mut Vec<u8>) {
+    let mut put = |family: u8, octets: &[u8]| {
+        out.extend_from_slice(&[family, inet.bits(), u8::from(is_network), octets.len() as u8]);
+        out.extend_from_slice(octets);
+    };
+    match inet.address() {
+        IpAddr::V4(v4) => put(INET_V4, &v4.octets()),
+        IpAddr::V6(v6) => put(INET_V6, &v6.octets()),
+    }
+}
+
+/// The address in the form that [`put_inet`] writes; `None` for other bytes.
+pub fn read_inet(bytes: &[u8]) -> Option<Inet> {
+    let ([family, bits, _, _], octets) = bytes.split_first_chunk::<4>()?;
+    let address = match (*family, octets.len(), bytes.get(3)?) {
+        (INET_V4, 4, 4) => IpAddr::from(<[u8; 4]>::try_from(octets).ok()?),
+        (INET_V6, 16, 16) => IpAddr::from(<[u8; 16]>::try_from(octets).ok()?),
+        _ => return None,
+    };
+    Inet::new(address, *bits)
 }
 
 fn put_numeric(number: Numeric, out: &mut Vec<u8>) {
@@ -171,6 +202,11 @@ pub fn from_binary(bytes: &[u8], ty: Type) -> Result<Value<'static>> {
         Scalar::Timestamptz => Value::Timestamptz(moment(bytes).ok_or_else(|| malformed(ty))?),
         Scalar::Uuid => Value::Uuid(bytes.try_into().map_err(bad)?),
         Scalar::Interval => Value::Interval(interval(bytes).ok_or_else(|| malformed(ty))?),
+        Scalar::Inet => Value::Inet(read_inet(bytes).ok_or_else(|| malformed(ty))?),
+        Scalar::Cidr => match read_inet(bytes) {
+            Some(network) if network.is_network() => Value::Cidr(network),
+            _ => return Err(malformed(ty)),
+        },
     })
 }
 

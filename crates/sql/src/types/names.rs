@@ -217,6 +217,8 @@ pub(crate) fn named(name: &str) -> Option<Type> {
         "bytea" => Type::BYTEA,
         "date" => Type::DATE,
         "interval" => Type::INTERVAL,
+        "inet" => Type::INET,
+        "cidr" => Type::CIDR,
         "time" => Type::TIME,
         "timestamp" => Type::TIMESTAMP,
         "timestamptz" => Type::TIMESTAMPTZ,
@@ -267,6 +269,8 @@ pub fn oid(ty: Type) -> u32 {
         Scalar::Uuid => (2950, 2951),
         Scalar::Jsonb => (3802, 3807),
         Scalar::Interval => (1186, 1187),
+        Scalar::Inet => (869, 1041),
+        Scalar::Cidr => (650, 651),
         Scalar::Enum(number) => (ENUM_OID.saturating_add(number), ENUM_ARRAY_OID.saturating_add(number)),
     };
     if array { many } else { one }
@@ -322,6 +326,9 @@ pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
             _ if x >= y => a,
             _ => b,
         });
+    }
+    if matches!((a, b), (Type::INET, Type::CIDR) | (Type::CIDR, Type::INET)) {
+        return Some(Type::INET);
     }
     let times = |ty| match ty {
         Type::DATE => Some(0),

@@ -1,7 +1,7 @@
 //! Values as text, in PostgreSQL's format.
 
 use ropewalk::hooks::{from_hex, hex};
-use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Inet, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
 use crate::types::datetime::{self, Wrong};
@@ -79,6 +79,7 @@ pub(crate) fn push(value: &Value<'_>, zone: &Zone, out: &mut String) {
         Value::Timestamptz(v) => *out += &datetime::show_timestamp(*v, Some(zone)),
         Value::Uuid(v) => *out += &uuid::Uuid::from_bytes(*v).to_string(),
         Value::Interval(v) => *out += &interval::show(*v),
+        Value::Inet(_) | Value::Cidr(_) => *out += &value.to_string(),
         Value::Enum(v) => *out += v.label(),
         Value::Array(array) => push_array(array, zone, out),
     }
@@ -238,6 +239,8 @@ pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>>
             let message = format!("invalid input syntax for type interval: \"{cut}\"");
             SqlError::new(state::INVALID_DATETIME_FORMAT, message)
         })?),
+        Scalar::Inet => Value::Inet(Inet::parse(trimmed).ok_or_else(|| invalid(text, ty))?),
+        Scalar::Cidr => Value::Cidr(network(trimmed, text)?),
         Scalar::Uuid => {
             let id = uuid::Uuid::try_parse(trimmed).map_err(|_| invalid(text, ty))?;
             Value::Uuid(id.into_bytes())
@@ -246,6 +249,17 @@ pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>>
             Value::text(text.to_owned()).assign(ty).map_err(|_| invalid(text, ty))?
         }
     })
+}
+
+/// The network that a text is.
+fn network(trimmed: &str, text: &str) -> Result<Inet> {
+    let network = Inet::parse_network(trimmed).ok_or_else(|| invalid(text, Type::CIDR))?;
+    if !network.is_network() {
+        let message = format!("invalid cidr value: \"{text}\"");
+        return Err(SqlError::new(state::INVALID_TEXT_REPRESENTATION, message)
+            .detail("Value has bits set to right of mask."));
+    }
+    Ok(network)
 }
 
 fn bool_from_text(text: &str) -> Option<bool> {

@@ -1,11 +1,13 @@
 //! Adds, drops and changes columns, without a write to any row.
 
+use crate::ddl::bind;
 use crate::error::{Result, TablesError, invalid};
 use crate::schema::define::{ColumnDef, DefaultValue};
 use crate::schema::enums::EnumType;
 use crate::schema::names::check_name;
 use crate::schema::{COLUMNS_MAX, Column, Parts};
 use crate::value::Value;
+use crate::value::expr::Expr;
 use crate::value::precision::Precision;
 use crate::value::types::{NUMERIC_DIGITS_MAX, Scalar, Type};
 use crate::write::tx::TablesTx;
@@ -67,7 +69,50 @@ impl TablesTx<'_> {
         let missing = Value::Null;
         let precision = checked_precision(&parts.name, &def.name, def.ty, def.precision)?;
         let default = kept_default(default, precision);
-        Ok(Column { id, name: def.name, ty: def.ty, nullable, default, identity, missing, labels, precision })
+        if def.generated.is_some() && (identity.is_some() || default != DefaultValue::None) {
+            let what = format!("column {:?} is generated and has no default", def.name);
+            return Err(invalid(&parts.name, what));
+        }
+        Ok(Column {
+            id,
+            name: def.name,
+            ty: def.ty,
+            nullable,
+            default,
+            identity,
+            missing,
+            labels,
+            precision,
+            generated: None,
+            collation: def.collation,
+        })
+    }
+
+    /// Makes a column of the definition a generated one.
+    pub(super) fn set_generated(parts: &mut Parts, name: &str, mut expr: Expr) -> Result<()> {
+        let found = bind(parts, &mut expr)?;
+        let place = parts.columns.iter().position(|column| column.name == name);
+        let unknown = || TablesError::UnknownColumn { table: parts.name.clone(), column: name.to_owned() };
+        let place = place.ok_or_else(unknown)?;
+        let reads =
+            |column: &&Column| (column.generated.is_some() || column.name == name) && expr.reads(column.id);
+        if let Some(other) = parts.columns.iter().find(reads) {
+            let what = format!(
+                "column {name:?} cannot be computed from column {:?}, which is generated",
+                other.name
+            );
+            return Err(invalid(&parts.name, what));
+        }
+        let is_number = |ty: Type| matches!(Value::Int8(0).assign(ty), Ok(value) if !value.is_null());
+        let column = parts.column_mut(place);
+        let fits = found.is_none_or(|found| found == column.ty || is_number(found) && is_number(column.ty));
+        if !fits {
+            let found = found.map_or_else(String::new, |found| found.to_string());
+            let what = format!("column {name:?} is of type {}, its expression of type {found}", column.ty);
+            return Err(invalid(&parts.name, what));
+        }
+        column.generated = Some(expr);
+        Ok(())
     }
 
     pub(super) fn checked_default(
@@ -110,6 +155,9 @@ impl TablesTx<'_> {
     /// The name is taken. A column that needs an individual value in each row, such as one that is NOT NULL
     /// without a default, is rejected unless the table is empty.
     pub fn add_column(&mut self, table: &str, def: ColumnDef) -> Result<()> {
+        if let Some(expr) = def.generated.clone() {
+            return self.ddl(|tx| tx.add_generated(table, def, expr));
+        }
         self.alter(table, |tx, schema, parts| {
             let name = def.name.clone();
             let mut column = tx.new_column(parts, def)?;
@@ -132,6 +180,32 @@ impl TablesTx<'_> {
         })
     }
 
+    fn add_generated(&mut self, table: &str, def: ColumnDef, expr: Expr) -> Result<()> {
+        let schema = self.known(table)?;
+        let (mut parts, name) = (schema.parts.clone(), def.name.clone());
+        let column = self.new_column(&mut parts, def)?;
+        parts.columns.push(column);
+        Self::set_generated(&mut parts, &name, expr)?;
+        if self.is_empty(&schema)? {
+            return self.put_parts(parts, false).map(|_| ());
+        }
+        self.move_generated(&schema, parts)
+    }
+
+    /// Makes a generated column an ordinary one, with the values that it has; false for an ordinary one.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownColumn`].
+    pub fn drop_expression(&mut self, table: &str, column: &str) -> Result<bool> {
+        let mut was = false;
+        self.alter(table, |_, schema, parts| {
+            let place = schema.index_of(column)?;
+            was = parts.column_mut(place).generated.take().is_some();
+            Ok(())
+        })?;
+        Ok(was)
+    }
+
     /// Drops a column. Cost: none per row.
     ///
     /// # Errors
@@ -141,9 +215,12 @@ impl TablesTx<'_> {
             let place = schema.index_of(column)?;
             let id = schema.column_at(place)?.id;
             let key = parts.key.contains(&id).then(|| "the primary key".to_owned());
-            let index = parts.indexes.iter().find(|i| i.reads(id)).map(|i| format!("index {:?}", i.name));
+            let index = parts.indexes.iter().find(|i| i.uses(id)).map(|i| format!("index {:?}", i.name));
             let check = parts.checks.iter().find(|c| c.expr.reads(id)).map(|c| format!("check {:?}", c.name));
-            if let Some(dependent) = key.or(index).or(check) {
+            let reads = |column: &&Column| column.generated.as_ref().is_some_and(|expr| expr.reads(id));
+            let generated =
+                parts.columns.iter().find(reads).map(|column| format!("column {:?}", column.name));
+            if let Some(dependent) = key.or(index).or(check).or(generated) {
                 return Err(TablesError::Dependent { what: format!("column {column:?}"), dependent });
             }
             let dropped = parts.columns.remove(place);
@@ -178,10 +255,28 @@ impl TablesTx<'_> {
             let known = schema.column_at(place)?;
             let default = tx.checked_default(table, column, (known.ty, known.labels.as_deref()), default)?;
             let column = parts.column_mut(place);
+            if column.generated.is_some() {
+                return Err(invalid(
+                    table,
+                    format!("column {:?} is generated and has no default", column.name),
+                ));
+            }
             if column.identity.is_some() && default != DefaultValue::None {
                 return Err(invalid(table, format!("identity column {:?} has no default", column.name)));
             }
             column.default = kept_default(default, column.precision);
+            Ok(())
+        })
+    }
+
+    /// Names another collation for catalogs, or none: see [`ColumnDef::collation`].
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownColumn`].
+    pub fn set_collation(&mut self, table: &str, column: &str, collation: Option<&str>) -> Result<()> {
+        self.alter(table, |_, schema, parts| {
+            let place = schema.index_of(column)?;
+            parts.column_mut(place).collation = collation.map(str::to_owned);
             Ok(())
         })
     }

@@ -33,10 +33,9 @@ impl TablesTx<'_> {
             return Err(invalid(&parts.name, what));
         }
         let unique = parent.key == parent_columns
-            || parent
-                .indexes
-                .iter()
-                .any(|i| i.unique && i.ready && i.plain_columns().as_ref() == Some(&parent_columns));
+            || parent.indexes.iter().any(|i| {
+                i.is_always_unique() && i.ready && i.plain_columns().as_ref() == Some(&parent_columns)
+            });
         if !unique {
             let what =
                 format!("{:?} is neither the primary key of {:?} nor unique", def.parent_columns, def.parent);
@@ -46,6 +45,14 @@ impl TablesTx<'_> {
         if let Some(column) = parts.columns.iter().find(|c| nulls && columns.contains(&c.id) && !c.nullable) {
             let what = format!("column {:?} is NOT NULL; a foreign key cannot set it to NULL", column.name);
             return Err(invalid(&parts.name, what));
+        }
+        let assigns = |action: Action| matches!(action, Action::SetNull | Action::SetDefault);
+        if assigns(def.on_delete) || assigns(def.on_update) || def.on_update == Action::Cascade {
+            let mut generated = parts.columns.iter().filter(|column| column.generated.is_some());
+            if let Some(column) = generated.find(|column| columns.contains(&column.id)) {
+                let what = format!("column {:?} is generated; a foreign key cannot set it", column.name);
+                return Err(invalid(&parts.name, what));
+            }
         }
         let taken = |name: &str| parts.foreign_keys.iter().any(|key| key.name == name);
         let name = match def.name {
@@ -79,7 +86,7 @@ impl TablesTx<'_> {
             parent.referenced_by.push(parts.id);
             self.put_parts(parent, false)?;
         }
-        let (on_delete, on_update) = (def.on_delete, def.on_update);
+        let (on_delete, on_update, deferral) = (def.on_delete, def.on_update, def.deferral);
         let parent = parent.id;
         parts.foreign_keys.push(ForeignKey {
             name,
@@ -88,6 +95,7 @@ impl TablesTx<'_> {
             parent_columns,
             on_delete,
             on_update,
+            deferral,
             index,
         });
         Ok(())
@@ -140,7 +148,7 @@ impl TablesTx<'_> {
             for row in statement.all_rows(&schema)? {
                 statement.expect_parent(&schema, key, &row.values()?);
             }
-            Ok(())
+            statement.judge_all()
         })
     }
 
@@ -177,6 +185,30 @@ impl TablesTx<'_> {
             let mut parent = tx.schema_by_id(gone.parent)?.parts.clone();
             parent.referenced_by.retain(|id| *id != schema.id());
             tx.put_parts(parent, false)?;
+            Ok(())
+        })
+    }
+
+    /// Renames a check, a foreign key, an index or the primary key.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownConstraint`]; the new name is taken.
+    pub fn rename_constraint(&mut self, table: &str, name: &str, new: &str) -> Result<()> {
+        self.alter(table, |_, schema, parts| {
+            check_name(table, "constraint", new)?;
+            let has_key = !schema.key_columns().is_empty();
+            let mut names: Vec<&mut String> = parts.checks.iter_mut().map(|check| &mut check.name).collect();
+            names.extend(parts.foreign_keys.iter_mut().map(|key| &mut key.name));
+            names.extend(parts.indexes.iter_mut().map(|index| &mut index.name));
+            names.extend(has_key.then_some(&mut parts.key_name));
+            if names.iter().any(|known| known.as_str() == new) {
+                return Err(TablesError::Duplicate { kind: "constraint", name: new.to_owned() });
+            }
+            let known = names.into_iter().find(|known| known.as_str() == name);
+            *known.ok_or_else(|| TablesError::UnknownConstraint {
+                table: table.to_owned(),
+                constraint: name.to_owned(),
+            })? = new.to_owned();
             Ok(())
         })
     }

@@ -9,18 +9,19 @@ use crate::read::table::Table;
 use crate::read::{KeyRange, TablesRead};
 use crate::row::OwnedRow;
 use crate::row::keys::index_entry;
-use crate::schema::define::IndexDef;
+use crate::schema::define::{IndexDef, OperatorClass};
 use crate::schema::names::{check_name, schema_and_name};
 use crate::schema::{ForeignKey, INDEXES_MAX, Index, IndexColumn, KEY_COLUMNS_MAX, Parts, Schema};
 use crate::value::expr::{ColumnRef, Expr};
 use crate::value::key::KeyOrder;
+use crate::value::types::Type;
 use crate::write::Statement;
 use crate::write::tx::TablesTx;
 
 /// Default name of an index.
 fn index_label(parts: &Parts, def: &IndexDef) -> String {
     let mut label = schema_and_name(&parts.name).1.to_owned();
-    for (expr, _) in &def.columns {
+    for (expr, ..) in &def.columns {
         label += "_";
         label += match expr {
             Expr::Column(ColumnRef::Name(name)) => name,
@@ -54,10 +55,13 @@ impl TablesTx<'_> {
     pub(super) fn new_index(&self, parts: &Parts, def: IndexDef, ready: bool) -> Result<Index> {
         let mut columns = Vec::new();
         let label = index_label(parts, &def);
-        for (mut expr, order) in def.columns {
+        for (mut expr, order, class) in def.columns {
             let ty = bind(parts, &mut expr)?;
             match ty {
-                Some(ty) if ty.is_ordered() => columns.push(IndexColumn { expr, order, ty }),
+                Some(ty) if class != OperatorClass::Default && ty != Type::TEXT => {
+                    return Err(invalid(&parts.name, format!("{ty} has no operator class for patterns")));
+                }
+                Some(ty) if ty.is_ordered() => columns.push(IndexColumn { expr, order, ty, class }),
                 Some(ty) => {
                     return Err(invalid(&parts.name, format!("{ty} has no order and cannot be indexed")));
                 }
@@ -79,8 +83,35 @@ impl TablesTx<'_> {
             None => fresh_name(|name| index_name_taken(parts, name), label),
         };
         check_name(&parts.name, "index", &name)?;
+        if def.deferral.is_deferrable() && !(def.unique && !def.stands_alone && filter.is_none()) {
+            return Err(invalid(
+                &parts.name,
+                format!("index {name:?} is no constraint and cannot be deferred"),
+            ));
+        }
         let (unique, stands_alone, of_key) = (def.unique, def.unique && def.stands_alone, def.of_key);
-        Ok(Index { object: self.new_object()?, name, columns, unique, stands_alone, of_key, filter, ready })
+        if columns.len() + def.include.len() > KEY_COLUMNS_MAX {
+            return Err(invalid(&parts.name, format!("an index has 1 to {KEY_COLUMNS_MAX} columns")));
+        }
+        let included = |name: &String| {
+            let column = parts.columns.iter().find(|column| column.name == *name);
+            let unknown = || TablesError::UnknownColumn { table: parts.name.clone(), column: name.clone() };
+            column.map(|column| column.id).ok_or_else(unknown)
+        };
+        let include = def.include.iter().map(included).collect::<Result<_, _>>()?;
+        Ok(Index {
+            object: self.new_object()?,
+            name,
+            columns,
+            unique,
+            stands_alone,
+            of_key,
+            filter,
+            include,
+            nulls_equal: def.unique && def.nulls_equal,
+            deferral: def.deferral,
+            ready,
+        })
     }
 
     /// Creates an index and fills it within this transaction, which conflicts with concurrent writes to the
@@ -112,17 +143,21 @@ impl TablesTx<'_> {
     /// exists.
     fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool> {
         let mut parts = self.known(table)?.parts.clone();
-        let plain = |(expr, order): &(Expr, KeyOrder)| match expr {
-            Expr::Column(ColumnRef::Name(name)) if *order == KeyOrder::ASC => {
+        let plain = |(expr, order, class): &(Expr, KeyOrder, OperatorClass)| match expr {
+            Expr::Column(ColumnRef::Name(name))
+                if (*order, *class) == (KeyOrder::ASC, OperatorClass::Default) =>
+            {
                 parts.columns.iter().find(|column| column.name == *name).map(|column| column.id)
             }
             _ => None,
         };
         let wanted: Option<Vec<u16>> = def.columns.iter().map(plain).collect();
-        if wanted.is_none() || def.unique || def.filter.is_some() {
+        if wanted.is_none() || def.unique || def.filter.is_some() || !def.include.is_empty() {
             return Ok(false);
         }
-        let fits = |index: &Index| index.of_key && index.ready && index.plain_columns() == wanted;
+        let fits = |index: &Index| {
+            index.of_key && index.ready && index.include.is_empty() && index.plain_columns() == wanted
+        };
         let Some(place) = parts.indexes.iter().position(fits) else { return Ok(false) };
         let name = match &def.name {
             Some(name) if index_name_taken(&parts, name) => {
@@ -158,7 +193,7 @@ impl TablesTx<'_> {
             }
             let index = parts.indexes.remove(place);
             let mut dependent = parts.foreign_keys.iter().find(|key| key.index == index.object).cloned();
-            let plain = index.plain_columns().filter(|plain| index.unique && *plain != parts.key);
+            let plain = index.plain_columns().filter(|plain| index.is_always_unique() && *plain != parts.key);
             for child in schema.parts.referenced_by.iter().filter(|_| plain.is_some()) {
                 let child = tx.schema_by_id(*child)?;
                 let needs = |key: &&ForeignKey| {
@@ -208,6 +243,6 @@ impl Statement<'_, '_> {
                 self.put_entry(schema, index, &entry)?;
             }
         }
-        Ok(())
+        self.judge_all()
     }
 }

@@ -10,21 +10,39 @@ use std::sync::Arc;
 use ropewalk_engine::KeySpan;
 
 use crate::catalog::object_range;
-use crate::ddl::column_ids;
+use crate::ddl::{bind, bind_condition, column_ids};
 use crate::error::{Result, TablesError, invalid};
 use crate::load::LoadOptions;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
 use crate::row::Row;
-use crate::schema::Schema;
+use crate::schema::define::OperatorClass;
+use crate::schema::{Column, Parts, Schema};
 use crate::value::Value;
-use crate::value::expr::{ColumnRef, Expr};
 use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
-/// Whether an index's condition reads a column.
-fn of_filter(id: u16) -> impl Fn(&Expr) -> bool {
-    move |filter| filter.reads(id)
+/// Checks the conditions and indexes that read a column with its new type.
+fn rebind(parts: &mut Parts, id: u16) -> Result<()> {
+    let mut checks = std::mem::take(&mut parts.checks);
+    for check in checks.iter_mut().filter(|check| check.expr.reads(id)) {
+        bind_condition(parts, &mut check.expr)?;
+    }
+    let mut indexes = std::mem::take(&mut parts.indexes);
+    for index in &mut indexes {
+        for column in index.columns.iter_mut().filter(|column| column.expr.reads(id)) {
+            let ty = bind(parts, &mut column.expr)?;
+            let fits =
+                |ty: &Type| ty.is_ordered() && (column.class == OperatorClass::Default || *ty == Type::TEXT);
+            let unfit = || invalid(&parts.name, format!("index {:?} cannot be of that type", index.name));
+            column.ty = ty.filter(fits).ok_or_else(unfit)?;
+        }
+        if let Some(filter) = &mut index.filter {
+            bind_condition(parts, filter)?;
+        }
+    }
+    (parts.checks, parts.indexes) = (checks, indexes);
+    Ok(())
 }
 
 /// Rows read at a time.
@@ -59,13 +77,46 @@ impl TablesTx<'_> {
         })
     }
 
+    /// Removes the primary key of a table: its rows get hidden numbers, in the order of the key. Its columns remain
+    /// NOT NULL. Cost: every row is rewritten.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownConstraint`] for a table without a primary key; [`TablesError::Dependent`] when a
+    /// foreign key refers to it.
+    pub fn drop_primary_key(&mut self, table: &str) -> Result<()> {
+        self.ddl(|tx| {
+            let old = tx.known(table)?;
+            tx.guard_schema(&old);
+            let mut parts = old.parts.clone();
+            if parts.key.is_empty() {
+                let (table, constraint) = (table.to_owned(), parts.key_name.clone());
+                return Err(TablesError::UnknownConstraint { table, constraint });
+            }
+            for child in &parts.referenced_by {
+                let child = tx.schema_by_id(*child)?;
+                let mut keys = child.foreign_keys().iter().filter(|key| key.parent == parts.id);
+                if let Some(key) = keys.find(|key| key.parent_columns == parts.key) {
+                    let dependent = format!("foreign key {:?} of table {:?}", key.name, child.name());
+                    return Err(TablesError::Dependent { what: "the primary key".into(), dependent });
+                }
+            }
+            parts.key.clear();
+            parts.rowid = Some(tx.new_object()?);
+            parts.renew_layout().map_err(|what| invalid(table, what))?;
+            let new = Arc::new(Schema::new(parts.clone()));
+            let mut loader = Loader::new(tx, new, LoadOptions::default(), false)?;
+            tx.move_rows(&old, &mut loader, &mut |_| Ok(()))?;
+            loader.finish(tx, Some(parts))
+        })
+    }
+
     /// Changes the type of a column, and removes its precision. `change` converts the value of a row, or
     /// returns `None` to stop. The default must be absent or of the new type: change it before. Cost: every
     /// row is rewritten.
     ///
     /// # Errors
-    /// The column is part of a foreign key, a check or an index's expression; an identity column of a type
-    /// that is not an integer; `change` stopped; rows that violate NOT NULL or uniqueness.
+    /// The column is part of a foreign key, or of a check or index that does not take the new type; an identity
+    /// column of a type that is not an integer; `change` stopped; rows that violate a constraint.
     pub fn set_type(
         &mut self,
         table: &str,
@@ -87,9 +138,7 @@ impl TablesTx<'_> {
                 known.missing = Value::Null;
                 known.precision = None;
             }
-            let plain = Expr::Column(ColumnRef::Id(id));
-            let indexed = parts.indexes.iter_mut().flat_map(|index| &mut index.columns);
-            indexed.filter(|indexed| indexed.expr == plain).for_each(|indexed| indexed.ty = ty);
+            rebind(&mut parts, id)?;
             parts.renew_layout().map_err(|what| invalid(table, what))?;
             let new = Arc::new(Schema::new(parts.clone()));
             let mut loader = Loader::new(tx, new, LoadOptions::default(), false)?;
@@ -106,9 +155,21 @@ impl TablesTx<'_> {
         })
     }
 
+    /// Moves the rows of a table to a definition with a generated column at its end. Cost: every row is rewritten.
+    pub(super) fn move_generated(&mut self, old: &Arc<Schema>, mut parts: Parts) -> Result<()> {
+        self.guard_schema(old);
+        parts.renew_layout().map_err(|what| invalid(&parts.name, what))?;
+        let new = Arc::new(Schema::new(parts.clone()));
+        let mut loader = Loader::new(self, new.clone(), LoadOptions::default(), false)?;
+        self.move_rows(old, &mut loader, &mut |values| {
+            values.push(Value::Null);
+            new.generate(values)
+        })?;
+        loader.finish(self, Some(parts))
+    }
+
     /// The reason why a column cannot get another type, if any, as the error.
     fn may_change(&mut self, schema: &Schema, id: u16, ty: Type) -> Result<(), String> {
-        let plain = Expr::Column(ColumnRef::Id(id));
         let parts = &schema.parts;
         let name = parts.columns.iter().find(|column| column.id == id).map_or("", |column| &column.name);
         let refers = parts.foreign_keys.iter().any(|key| key.columns().contains(&id));
@@ -121,19 +182,18 @@ impl TablesTx<'_> {
         if refers || is_referred {
             return Err(format!("column {name:?} is part of a foreign key: drop that first"));
         }
-        if let Some(check) = parts.checks.iter().find(|check| check.expr().reads(id)) {
-            return Err(format!("column {name:?} is part of the check {:?}: drop that first", check.name()));
-        }
-        let computes = |index: &&crate::schema::Index| {
-            let of_column = |expr: &Expr| *expr != plain && expr.reads(id);
-            index.columns().iter().any(|column| of_column(&column.expr))
-                || index.filter().is_some_and(of_filter(id))
-        };
-        if let Some(index) = parts.indexes.iter().find(computes) {
+        let deferred = |index: &&crate::schema::Index| index.deferral.is_deferrable() && index.reads(id);
+        if let Some(index) = parts.indexes.iter().find(deferred) {
             return Err(format!(
-                "column {name:?} is part of an expression of {:?}: drop that first",
+                "column {name:?} is part of the deferrable constraint {:?}: drop that first",
                 index.name()
             ));
+        }
+        let computes = |column: &&Column| {
+            column.generated.as_ref().is_some_and(|expr| column.id == id || expr.reads(id))
+        };
+        if let Some(generated) = parts.columns.iter().find(computes) {
+            return Err(format!("column {:?} is generated: drop that first", generated.name));
         }
         let column = parts.columns.iter().find(|column| column.id == id);
         if column.is_some_and(|column| column.identity.is_some())
@@ -141,9 +201,7 @@ impl TablesTx<'_> {
         {
             return Err(format!("column {name:?} numbers its rows, and {ty} is no integer"));
         }
-        let is_in_index =
-            parts.indexes.iter().flat_map(|index| &index.columns).any(|column| column.expr == plain);
-        if (parts.key.contains(&id) || is_in_index) && !ty.is_ordered() {
+        if parts.key.contains(&id) && !ty.is_ordered() {
             return Err(format!("column {name:?} of type {ty} cannot be part of a key"));
         }
         Ok(())

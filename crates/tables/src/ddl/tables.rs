@@ -59,9 +59,14 @@ impl TablesTx<'_> {
             foreign_keys: Vec::new(),
             referenced_by: Vec::new(),
         };
+        let mut generated = Vec::new();
         for column in def.columns {
+            generated.extend(column.generated.clone().map(|expr| (column.name.clone(), expr)));
             let column = self.new_column(&mut parts, column)?;
             parts.columns.push(column);
+        }
+        for (name, expr) in generated {
+            Self::set_generated(&mut parts, &name, expr)?;
         }
         if def.key.is_empty() {
             parts.rowid = Some(self.new_object()?);
@@ -195,6 +200,7 @@ impl TablesTx<'_> {
         self.ddl(|tx| {
             let schema = tx.known(name)?;
             tx.not_referenced(&schema)?;
+            tx.check_settled(schema.id(), name)?;
             for foreign in schema.foreign_keys() {
                 if foreign.parent != schema.id() {
                     let mut parent = tx.schema_by_id(foreign.parent)?.parts.clone();

@@ -30,9 +30,12 @@ use crate::load::LoadOptions;
 use crate::load::sorter::{SortError, Sorter, Target};
 use crate::read::TablesRead;
 use crate::row::display;
-use crate::row::keys::{check_length, index_entry, put_key_column};
+use crate::row::keys::{check_length, index_entry, put_key_column, referred_values};
+use crate::schema::define::Deferral;
 use crate::schema::{Parts, ROW_BYTES_MAX, Schema};
 use crate::value::Value;
+use crate::write::Values;
+use crate::write::deferred::{ITEM_BYTES, check_bytes};
 use crate::write::loaded::Loaded;
 use crate::write::references::parent_of;
 use crate::write::tx::TablesTx;
@@ -48,6 +51,8 @@ struct Parents {
     keys: HashSet<Vec<u8>>,
     /// Too many to be guarded one by one.
     many: bool,
+    /// The foreign key is deferred in this transaction.
+    defers: bool,
 }
 
 pub(crate) struct Loader {
@@ -62,6 +67,9 @@ pub(crate) struct Loader {
     loaded: Loaded,
     /// By foreign key: the parent's definition, and the parents to look up.
     parents: Vec<Parents>,
+    /// References without a parent, of foreign keys that are deferred.
+    waiting: Vec<((String, Deferral), Values)>,
+    waiting_bytes: usize,
     key: Vec<u8>,
     row: Vec<u8>,
 }
@@ -78,7 +86,8 @@ impl Loader {
         for foreign in schema.foreign_keys().iter().filter(|_| refers) {
             let parent = tx.schema_by_id(foreign.parent)?;
             tx.guard_schema(&parent);
-            parents.push(Parents { schema: parent, keys: HashSet::new(), many: false });
+            let defers = tx.state.deferred.defers(foreign.deferral, schema.id(), &foreign.name);
+            parents.push(Parents { schema: parent, keys: HashSet::new(), many: false, defers });
         }
         let budget = tx.tables.engine.stats().write_bytes_max as usize / 2;
         let memory_bytes = options.memory_bytes.unwrap_or(budget).clamp(64 << 10, 2 << 30);
@@ -88,6 +97,8 @@ impl Loader {
             sorters: (0..=schema.indexes().len()).map(|_| Sorter::default()).collect(),
             loaded: Loaded { tables: tx.tables.clone(), objects: Vec::new() },
             parents,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
             key: Vec::new(),
             row: Vec::new(),
             schema,
@@ -257,6 +268,14 @@ impl Loader {
             if tx.kv.peek(rows, &key)?.is_none() {
                 let foreign =
                     self.schema.foreign_keys().get(ordinal).expect("there are parents by foreign key");
+                if parents.defers {
+                    let values = referred_values(&parents.schema, &foreign.parent_columns, &key);
+                    let values = values.map_err(TablesError::damaged("the key of a parent"))?;
+                    self.waiting.push(((foreign.name.clone(), foreign.deferral), values));
+                    self.waiting_bytes += 2 * ITEM_BYTES + key.len();
+                    check_bytes(self.waiting_bytes)?;
+                    continue;
+                }
                 return Err(TablesError::ForeignKey {
                     table: self.schema.name().to_owned(),
                     constraint: foreign.name.clone(),
@@ -298,6 +317,7 @@ impl Loader {
             return self.finish_in_runs(tx, parts, present);
         }
         self.judge(tx)?;
+        let (table, waiting) = (self.schema.id(), std::mem::take(&mut self.waiting));
         let objects = if changed.is_some() { self.new_objects()? } else { present.clone() };
         tx.ddl(|tx| {
             if let Some(parts) = changed {
@@ -316,7 +336,7 @@ impl Loader {
                 });
                 written.map_err(|error| self.sort_error(ordinal, error))?;
             }
-            Ok(())
+            waiting.into_iter().try_for_each(|(key, values)| tx.expect_later(table, key, values))
         })
     }
 
@@ -329,11 +349,12 @@ impl Loader {
         }
         self.ingest(runs)?;
         self.judge(tx)?;
+        let (table, waiting) = (self.schema.id(), std::mem::take(&mut self.waiting));
         let objects = &self.loaded.objects;
         tx.ddl(|tx| {
             tx.put_parts(renewed(parts, &present, objects), false)?;
             tx.drop_objects(present);
-            Ok(())
+            waiting.into_iter().try_for_each(|(key, values)| tx.expect_later(table, key, values))
         })?;
         let snapshot = tx.tables.engine.snapshot();
         for object in objects {

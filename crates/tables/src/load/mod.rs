@@ -123,7 +123,7 @@ impl Tables {
 fn fits(column: &Column, value: &Value<'_>) -> bool {
     let plain =
         !matches!(column.ty, Type::Scalar(Scalar::Json | Scalar::Jsonb | Scalar::Time | Scalar::Numeric(_)));
-    plain && column.identity.is_none() && value.value_type() == Some(column.ty)
+    plain && column.identity.is_none() && column.generated.is_none() && value.value_type() == Some(column.ty)
 }
 
 fn all_fit(schema: &Schema, values: &[Value<'_>]) -> bool {
@@ -197,7 +197,9 @@ impl Load {
                 return Ok(self.rows);
             }
         };
-        loader.finish(&mut TablesTx::new(&self.tables, &mut self.kv, &mut self.state), None)?;
+        let mut tx = TablesTx::new(&self.tables, &mut self.kv, &mut self.state);
+        loader.finish(&mut tx, None)?;
+        tx.check_deferred()?;
         let catalog = self.tables.model.spaces().catalog;
         for object in self.state.loaded.iter().flat_map(|loaded| &loaded.objects) {
             self.kv.delete(catalog, &loading_key(*object));
@@ -235,17 +237,21 @@ pub struct TxLoad {
 }
 
 impl TablesTx<'_> {
-    /// A loader into new objects of the table; `None` when the table has rows or refers to itself.
+    /// A loader into new objects of the table; `None` when the table has rows, refers to itself, or has deferrable
+    /// unique constraints or checks that wait.
     fn loader(&mut self, schema: &Arc<Schema>, options: LoadOptions) -> Result<Option<Loader>> {
+        // Equal entries of a deferrable unique index differ in their keys, so sorting does not find them.
+        let repeats = schema.indexes().iter().any(|index| index.deferral.is_deferrable());
         let to_itself = schema.foreign_keys().iter().any(|key| key.parent == schema.id());
-        if to_itself || !self.is_empty(schema)? {
+        let waits = self.state.deferred.concerns(schema.id());
+        if to_itself || repeats || waits || !self.is_empty(schema)? {
             return Ok(None);
         }
         Loader::new(self, schema.clone(), options, true).map(Some)
     }
 
-    /// Begins to load `table` within this transaction; `None` when it has rows or refers to itself. Rows
-    /// beyond `options.log_bytes_max` bypass the log, so that a transaction may load more than it may write.
+    /// Begins to load `table` within this transaction; `None` when its rows have to be inserted one by one, such
+    /// as for a table that has rows or refers to itself. Rows beyond `options.log_bytes_max` bypass the log, so that a transaction may load more than it may write.
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].

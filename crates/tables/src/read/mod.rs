@@ -11,7 +11,7 @@ use ropewalk_engine::{EachEntry, KeySpan, Keyspace};
 use crate::catalog::{Spaces, enum_key, object_range};
 use crate::error::{Result, TablesError};
 use crate::read::table::Table;
-use crate::row::keys::{entry_row, put_key_column, put_row_key};
+use crate::row::keys::{entry_parts, put_key_column, put_row_key};
 use crate::row::{OwnedRow, Row};
 use crate::schema::enums::EnumType;
 use crate::schema::{Index, Schema};
@@ -337,6 +337,37 @@ pub trait TablesRead: sealed::Sealed {
         each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
     ) -> Result<()> {
         self.begin();
+        self.scan_index_within(table, index, false, range, backward, each)
+    }
+
+    /// As [`TablesRead::scan_index`], without reading the rows: only columns that the index covers may be read from
+    /// what is passed to `each` ([`Schema::is_covered`]). Others give an error.
+    ///
+    /// # Errors
+    /// As [`TablesRead::scan_index`].
+    fn scan_entries(
+        &mut self,
+        table: &Table,
+        index: &str,
+        range: &KeyRange<'_>,
+        backward: bool,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        self.begin();
+        self.scan_index_within(table, index, true, range, backward, each)
+    }
+
+    /// Both of them, within a statement that has already begun.
+    #[doc(hidden)]
+    fn scan_index_within(
+        &mut self,
+        table: &Table,
+        index: &str,
+        covered: bool,
+        range: &KeyRange<'_>,
+        backward: bool,
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
         let schema = self.schema_of(table)?;
         let index = schema.index_named(index)?;
         let (mut from, mut to) = range.bytes(index.object, |values| index_prefix(&schema, index, values))?;
@@ -350,8 +381,14 @@ pub trait TablesRead: sealed::Sealed {
             })?;
             for (key, value) in &entries {
                 let place = || format!("table {:?}, index {:?}", schema.name(), index.name);
-                let row_key =
-                    entry_row(schema.parts.rows, key, value).map_err(TablesError::damaged(place()))?;
+                let (row_key, held) =
+                    entry_parts(schema.parts.rows, key, value).map_err(TablesError::damaged(place()))?;
+                if covered {
+                    if !each(Row::new(&schema, &row_key, held))? {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 let Some(row) = self.fetch(&row_key)? else {
                     return Err(TablesError::Damaged {
                         place: place(),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::error::{Result, TablesError};
 use crate::row::{OwnedRow, Row};
 use crate::value::Value;
+use crate::value::inet::Inet;
 use crate::value::interval::Interval;
 use crate::value::numeric::Numeric;
 
@@ -90,6 +91,7 @@ from_value! {
     f64 = "f64": |value| value.as_f64();
     Numeric = "Numeric": |value| value.as_numeric();
     Interval = "Interval": |value| if let Value::Interval(v) = value { Some(v) } else { None };
+    Inet = "Inet": |value| if let Value::Inet(v) | Value::Cidr(v) = value { Some(v) } else { None };
     Uuid = "Uuid": |value| value.as_uuid();
     String = "String": |value| Cow::<str>::from_value(value).map(Cow::into_owned);
     Vec<u8> = "Vec<u8>": |value| Cow::<[u8]>::from_value(value).map(Cow::into_owned);

@@ -9,7 +9,7 @@ use ropewalk_base::{DecodeError, Decoder, put_varint};
 use crate::error::{Result, TablesError};
 use crate::schema::{Index, KEY_BYTES_MAX, Schema};
 use crate::value::Value;
-use crate::value::key::{put_marked, put_value};
+use crate::value::key::{put_marked, put_value, take_marked, take_value};
 
 /// Replaces `out` by the key of the row with these primary key values. The key may exceed the limit for
 /// keys: then a lookup finds nothing, and a write checks the length.
@@ -82,6 +82,16 @@ pub(crate) struct Entry {
     pub(crate) value: Vec<u8>,
     /// No other row may have this key.
     pub(crate) exclusive: bool,
+    /// For a deferrable unique index: bytes of the key that one row may have when the constraint is checked.
+    pub(crate) once: Option<usize>,
+}
+
+impl Entry {
+    /// The part of the key on which writers of equal values wait for each other.
+    pub(crate) fn contested(&self) -> Option<&[u8]> {
+        let bytes = if self.exclusive { Some(self.key.len()) } else { self.once };
+        bytes.and_then(|bytes| self.key.get(..bytes))
+    }
 }
 
 /// The entry of a row with these `values`; `None` when the index omits the row.
@@ -105,42 +115,81 @@ pub(crate) fn index_entry(
         return Ok(None);
     }
     let mut key = index.object.to_be_bytes().to_vec();
-    let mut exclusive = index.unique;
+    let mut is_single = index.unique;
     for part in &index.columns {
         let value = part.expr.eval(&column).map_err(failed)?;
-        exclusive &= !value.is_null();
+        is_single &= index.nulls_equal || !value.is_null();
         put_marked(&mut key, &value, part.order);
     }
     check_length(schema, "index key", key.len() - 4)?;
     let suffix = row_key.get(4..).expect("a row's key begins with its object");
-    let mut value = vec![u8::from(exclusive)];
-    if exclusive {
-        value.extend_from_slice(suffix);
-    } else {
+    let exclusive = is_single && index.is_always_unique();
+    let once = (is_single && !exclusive).then_some(key.len());
+    let covering = schema.covering(index);
+    let mut value = vec![u8::from(exclusive) | u8::from(covering.is_some()) << 1];
+    if !exclusive || covering.is_some() {
         put_varint(&mut value, suffix.len() as u64);
-        key.extend_from_slice(suffix);
+    }
+    (if exclusive { &mut value } else { &mut key }).extend_from_slice(suffix);
+    if let Some(covering) = covering {
+        covering.put(values, &mut value);
     }
     debug_assert!(
         entry_row(schema.parts.rows, &key, &value).is_ok_and(|row| row.get(4..) == Some(suffix)),
         "an index entry leads to its row"
     );
-    Ok(Some(Entry { key, value, exclusive }))
+    Ok(Some(Entry { key, value, exclusive, once }))
+}
+
+/// The values of a parent's columns, in the order of `columns`, from the key by which a foreign key finds it.
+pub(crate) fn referred_values(
+    parent: &Schema,
+    columns: &[u16],
+    key: &[u8],
+) -> Result<Vec<Value<'static>>, DecodeError> {
+    let (object, mut rest) = key.split_first_chunk().unwrap_or((&[0; 4], &[][..]));
+    let object = u32::from_be_bytes(*object);
+    let index = parent.indexes().iter().find(|index| index.object == object);
+    let mut values = Vec::with_capacity(columns.len());
+    for (ordinal, id) in columns.iter().enumerate() {
+        let column = parent.columns().iter().find(|column| column.id == *id);
+        let ty = column.ok_or(DecodeError { what: "column of a key", offset: 0 })?.ty;
+        let (value, tail) = match index.and_then(|index| index.columns.get(ordinal)) {
+            Some(part) => take_marked(part.ty, part.order, rest)?,
+            None => take_value(ty, rest)?,
+        };
+        values.push(value);
+        rest = tail;
+    }
+    Ok(values)
 }
 
 /// The key of the row that an index entry refers to.
 pub(crate) fn entry_row(rows: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    entry_parts(rows, key, value).map(|(row, _)| row)
+}
+
+/// The key of the row that an index entry refers to, and the values of the row that it holds.
+pub(crate) fn entry_parts<'v>(
+    rows: u32,
+    key: &[u8],
+    value: &'v [u8],
+) -> Result<(Vec<u8>, &'v [u8]), DecodeError> {
     let error = DecodeError { what: "index entry that leads to a row", offset: 0 };
     let mut decoder = Decoder::new(value);
-    let suffix = match decoder.u8("kind of index entry")? {
-        0 => {
-            let length =
-                usize::try_from(decoder.varint("length of a row key")?).map_err(|_| error.clone())?;
-            let start =
-                key.len().checked_sub(length).filter(|start| *start >= 4).ok_or_else(|| error.clone())?;
-            key.get(start..).ok_or(error)?
+    let kind = decoder.u8("kind of index entry")?;
+    let (suffix, held) = if kind == 1 {
+        (decoder.rest(), &[][..])
+    } else {
+        let length = usize::try_from(decoder.varint("length of a row key")?).map_err(|_| error.clone())?;
+        match kind {
+            0 | 2 => {
+                let start = key.len().checked_sub(length).filter(|start| *start >= 4);
+                (start.and_then(|start| key.get(start..)).ok_or(error)?, decoder.rest())
+            }
+            3 => decoder.rest().split_at_checked(length).ok_or(error)?,
+            _ => return Err(error),
         }
-        1 => decoder.rest(),
-        _ => return Err(error),
     };
-    Ok([&rows.to_be_bytes(), suffix].concat())
+    Ok(([&rows.to_be_bytes(), suffix].concat(), held))
 }

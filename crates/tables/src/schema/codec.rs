@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
-use crate::schema::define::{Action, DefaultValue, Identity};
+use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorClass};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::LayoutColumn;
 use crate::schema::{Check, Column, ForeignKey, Index, IndexColumn, Parts};
@@ -74,12 +74,37 @@ fn one_of<T: Copy>(decoder: &mut Decoder<'_>, all: &[T], what: &'static str) -> 
 const ACTIONS: [Action; 5] =
     [Action::NoAction, Action::Restrict, Action::Cascade, Action::SetNull, Action::SetDefault];
 const IDENTITIES: [Identity; 2] = [Identity::ByDefault, Identity::Always];
+const DEFERRALS: [Deferral; 3] =
+    [Deferral::NotDeferrable, Deferral::InitiallyImmediate, Deferral::InitiallyDeferred];
+const CLASSES: [OperatorClass; 4] = [
+    OperatorClass::Default,
+    OperatorClass::TextPattern,
+    OperatorClass::VarcharPattern,
+    OperatorClass::BpcharPattern,
+];
+
+/// Lowest bit of the operator class in the byte of a column's order.
+const CLASS_BIT: u8 = 2;
+/// Lowest bit of the deferral in the byte that it shares.
+const DEFERRAL_BIT: u8 = 4;
+
+/// Flags of an index: it has included columns, its NULLs are equal.
+const INCLUDES: u8 = 8;
+const NULLS_EQUAL: u8 = 64;
+
+/// A byte whose lower half has a number or flags, and whose upper half has the deferral.
+fn split_deferral(byte: u8, offset: usize) -> Result<(u8, Deferral), DecodeError> {
+    let deferral = DEFERRALS.get(usize::from(byte >> DEFERRAL_BIT)).copied();
+    Ok((byte & ((1 << DEFERRAL_BIT) - 1), deferral.ok_or(DecodeError { what: "known deferral", offset })?))
+}
 
 fn put_column(out: &mut Vec<u8>, column: &Column) {
     put_id(out, column.id);
     put_bytes(out, column.name.as_bytes());
     column.ty.encode(out);
-    out.push(u8::from(column.nullable) | u8::from(column.precision.is_some()) << 1);
+    let options = [column.precision.is_some(), column.generated.is_some(), column.collation.is_some()];
+    let flags = [column.nullable].into_iter().chain(options);
+    out.push(flags.rev().fold(0, |byte, flag| byte << 1 | u8::from(flag)));
     match &column.default {
         DefaultValue::None => out.push(0),
         DefaultValue::Value(value) => {
@@ -104,13 +129,19 @@ fn put_column(out: &mut Vec<u8>, column: &Column) {
     if let Some(precision) = column.precision {
         precision.encode(out);
     }
+    if let Some(expr) = &column.generated {
+        expr.encode(out);
+    }
+    if let Some(name) = &column.collation {
+        put_bytes(out, name.as_bytes());
+    }
 }
 
 fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
     let (id, name, ty) = (take_id(decoder)?, take_name(decoder)?, Type::decode(decoder)?);
     let offset = decoder.offset();
     let flags = decoder.u8("flags of a column")?;
-    if flags > 3 {
+    if flags > 15 {
         return Err(DecodeError { what: "known flags of a column", offset });
     }
     let mut column = Column {
@@ -133,12 +164,20 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
         missing: Value::decode(decoder)?.into_owned(),
         labels: None,
         precision: None,
+        generated: None,
+        collation: None,
     };
     if column.ty.enum_number().is_some() {
         column.labels = Some(Arc::new(EnumType::decode(decoder)?));
     }
     if flags & 2 != 0 {
         column.precision = Some(Precision::decode(decoder)?);
+    }
+    if flags & 4 != 0 {
+        column.generated = Some(Expr::decode(decoder)?);
+    }
+    if flags & 8 != 0 {
+        column.collation = Some(take_name(decoder)?);
     }
     Ok(column)
 }
@@ -148,12 +187,19 @@ fn put_index(out: &mut Vec<u8>, index: &Index) {
     put_bytes(out, index.name.as_bytes());
     put_list(out, &index.columns, |out, column| {
         column.expr.encode(out);
-        out.push(u8::from(column.order.descending) | u8::from(column.order.nulls_first) << 1);
+        let order = u8::from(column.order.descending) | u8::from(column.order.nulls_first) << 1;
+        out.push(order | (column.class as u8) << CLASS_BIT);
         column.ty.encode(out);
     });
-    out.push(u8::from(index.unique) | u8::from(index.stands_alone) << 1 | u8::from(index.of_key) << 2);
+    let flags = [index.unique, index.stands_alone, index.of_key, !index.include.is_empty()];
+    let flags = flags.into_iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(flag));
+    let equal = if index.nulls_equal { NULLS_EQUAL } else { 0 };
+    out.push(flags | equal | (index.deferral as u8) << DEFERRAL_BIT);
     put_option(out, index.filter.as_ref(), |out, filter| filter.encode(out));
     out.push(u8::from(index.ready));
+    if !index.include.is_empty() {
+        put_list(out, &index.include, |out, id| put_id(out, *id));
+    }
 }
 
 fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
@@ -162,14 +208,16 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
         let expr = Expr::decode(d)?;
         let offset = d.offset();
         let flags = d.u8("order")?;
-        if flags > 3 {
-            return Err(DecodeError { what: "known order", offset });
-        }
+        let class = CLASSES.get(usize::from(flags >> CLASS_BIT)).copied();
+        let class = class.ok_or(DecodeError { what: "known order", offset })?;
         let order = KeyOrder { descending: flags & 1 != 0, nulls_first: flags & 2 != 0 };
-        Ok(IndexColumn { expr, order, ty: Type::decode(d)? })
+        Ok(IndexColumn { expr, order, ty: Type::decode(d)?, class })
     })?;
     let offset = decoder.offset();
-    let (unique, stands_alone, of_key) = match decoder.u8("flags of an index")? {
+    let byte = decoder.u8("flags of an index")?;
+    let (nulls_equal, includes) = (byte & NULLS_EQUAL != 0, byte & INCLUDES != 0);
+    let (flags, deferral) = split_deferral(byte & !NULLS_EQUAL, offset)?;
+    let (unique, stands_alone, of_key) = match flags & !INCLUDES {
         0 => (false, false, false),
         1 => (true, false, false),
         3 => (true, true, false),
@@ -177,7 +225,21 @@ fn take_index(decoder: &mut Decoder<'_>) -> Result<Index, DecodeError> {
         _ => return Err(DecodeError { what: "known flags of an index", offset }),
     };
     let filter = take_option(decoder, Expr::decode)?;
-    Ok(Index { object, name, columns, unique, stands_alone, of_key, filter, ready: take_bool(decoder)? })
+    let ready = take_bool(decoder)?;
+    let include = if includes { take_list(decoder, take_id)? } else { Vec::new() };
+    Ok(Index {
+        object,
+        name,
+        columns,
+        unique,
+        stands_alone,
+        of_key,
+        filter,
+        include,
+        nulls_equal,
+        deferral,
+        ready,
+    })
 }
 
 fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
@@ -185,20 +247,23 @@ fn put_foreign_key(out: &mut Vec<u8>, key: &ForeignKey) {
     put_list(out, &key.columns, |out, id| put_id(out, *id));
     put_u32(out, key.parent);
     put_list(out, &key.parent_columns, |out, id| put_id(out, *id));
-    out.extend_from_slice(&[key.on_delete as u8, key.on_update as u8]);
+    let on_update = key.on_update as u8 | (key.deferral as u8) << DEFERRAL_BIT;
+    out.extend_from_slice(&[key.on_delete as u8, on_update]);
     put_u32(out, key.index);
 }
 
 fn take_foreign_key(decoder: &mut Decoder<'_>) -> Result<ForeignKey, DecodeError> {
-    Ok(ForeignKey {
-        name: take_name(decoder)?,
-        columns: take_list(decoder, take_id)?,
-        parent: decoder.u32("parent")?,
-        parent_columns: take_list(decoder, take_id)?,
-        on_delete: one_of(decoder, &ACTIONS, "known action")?,
-        on_update: one_of(decoder, &ACTIONS, "known action")?,
-        index: decoder.u32("index")?,
-    })
+    let name = take_name(decoder)?;
+    let columns = take_list(decoder, take_id)?;
+    let parent = decoder.u32("parent")?;
+    let parent_columns = take_list(decoder, take_id)?;
+    let on_delete = one_of(decoder, &ACTIONS, "known action")?;
+    let offset = decoder.offset();
+    let (on_update, deferral) = split_deferral(decoder.u8("known action")?, offset)?;
+    let on_update = ACTIONS.get(usize::from(on_update)).copied();
+    let on_update = on_update.ok_or(DecodeError { what: "known action", offset })?;
+    let index = decoder.u32("index")?;
+    Ok(ForeignKey { name, columns, parent, parent_columns, on_delete, on_update, deferral, index })
 }
 
 impl Parts {

@@ -40,13 +40,23 @@ pub struct ColumnDef {
     pub(crate) default: DefaultValue,
     pub(crate) identity: Option<Identity>,
     pub(crate) precision: Option<Precision>,
+    pub(crate) generated: Option<Expr>,
+    pub(crate) collation: Option<String>,
 }
 
 impl ColumnDef {
     /// A column that may be NULL and has no default.
     pub fn new(name: impl Into<String>, ty: Type) -> Self {
-        let (default, identity, precision) = (DefaultValue::None, None, None);
-        Self { name: name.into(), ty, nullable: true, default, identity, precision }
+        Self {
+            name: name.into(),
+            ty,
+            nullable: true,
+            default: DefaultValue::None,
+            identity: None,
+            precision: None,
+            generated: None,
+            collation: None,
+        }
     }
 
     /// Rejects NULL.
@@ -70,6 +80,20 @@ impl ColumnDef {
         self
     }
 
+    /// Computes the value of each row from its other columns, whenever the row is written.
+    #[must_use]
+    pub fn generated(mut self, expr: Expr) -> Self {
+        self.generated = Some(expr);
+        self
+    }
+
+    /// Names the collation for catalogs. Text is ordered by its bytes, so the caller accepts only names of that order.
+    #[must_use]
+    pub fn collation(mut self, name: impl Into<String>) -> Self {
+        self.collation = Some(name.into());
+        self
+    }
+
     /// Numbers rows from 1; NOT NULL. Numbers of transactions that did not commit are lost.
     #[must_use]
     pub fn identity(mut self, identity: Identity) -> Self {
@@ -79,28 +103,86 @@ impl ColumnDef {
     }
 }
 
+/// When a constraint is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deferral {
+    /// When the statement ends, in every transaction.
+    #[default]
+    NotDeferrable,
+    /// When the statement ends, unless the transaction defers it.
+    InitiallyImmediate,
+    /// When the transaction commits, unless the transaction makes it immediate.
+    InitiallyDeferred,
+}
+
+impl Deferral {
+    /// True for a constraint that a transaction may defer.
+    pub fn is_deferrable(self) -> bool {
+        self != Self::NotDeferrable
+    }
+}
+
+/// The operator class that an index column was declared with.
+///
+/// Text is ordered by its bytes in every class, so all of them find prefixes; catalogs distinguish them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OperatorClass {
+    /// That of the column's type.
+    #[default]
+    Default,
+    /// `text_pattern_ops`.
+    TextPattern,
+    /// `varchar_pattern_ops`.
+    VarcharPattern,
+    /// `bpchar_pattern_ops`.
+    BpcharPattern,
+}
+
 /// Definition of a new secondary index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexDef {
     pub(crate) name: Option<String>,
-    pub(crate) columns: Vec<(Expr, KeyOrder)>,
+    pub(crate) columns: Vec<(Expr, KeyOrder, OperatorClass)>,
     pub(crate) unique: bool,
     pub(crate) stands_alone: bool,
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
+    pub(crate) deferral: Deferral,
+    pub(crate) include: Vec<String>,
+    pub(crate) nulls_equal: bool,
 }
 
 impl IndexDef {
     /// An index on columns, ascending.
     pub fn on<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
-        let columns = columns.into_iter().map(|name| (Expr::column(name), KeyOrder::ASC)).collect();
-        Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None }
+        let plain = |name: S| (Expr::column(name), KeyOrder::ASC, OperatorClass::Default);
+        let columns = columns.into_iter().map(plain).collect();
+        Self {
+            name: None,
+            columns,
+            unique: false,
+            stands_alone: false,
+            of_key: false,
+            filter: None,
+            deferral: Deferral::NotDeferrable,
+            include: Vec::new(),
+            nulls_equal: false,
+        }
     }
 
     /// Adds a column or expression.
     #[must_use]
     pub fn then_by(mut self, expr: Expr, order: KeyOrder) -> Self {
-        self.columns.push((expr, order));
+        self.columns.push((expr, order, OperatorClass::Default));
+        self
+    }
+
+    /// Sets the operator class of the last column or expression, which is a text.
+    #[must_use]
+    pub fn operator_class(mut self, class: OperatorClass) -> Self {
+        if let Some((_, _, last)) = self.columns.last_mut() {
+            *last = class;
+        }
         self
     }
 
@@ -111,7 +193,21 @@ impl IndexDef {
         self
     }
 
-    /// Rejects rows with equal values; NULLs are never equal.
+    /// Stores columns in the entries, so that queries of these and the indexed columns read no rows.
+    #[must_use]
+    pub fn include<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
+        self.include.extend(columns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Makes NULLs equal in a unique index.
+    #[must_use]
+    pub fn nulls_equal(mut self) -> Self {
+        self.nulls_equal = true;
+        self
+    }
+
+    /// Rejects rows with equal values; NULLs are not equal, unless [`IndexDef::nulls_equal`] says so.
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.unique = true;
@@ -123,6 +219,14 @@ impl IndexDef {
     #[must_use]
     pub fn alone(mut self) -> Self {
         self.stands_alone = true;
+        self
+    }
+
+    /// Sets when a unique index is checked. One that is deferrable serves neither as the target of a foreign
+    /// key nor of ON CONFLICT.
+    #[must_use]
+    pub fn deferral(mut self, deferral: Deferral) -> Self {
+        self.deferral = deferral;
         self
     }
 
@@ -159,6 +263,7 @@ pub struct ForeignKeyDef {
     pub(crate) parent_columns: Vec<String>,
     pub(crate) on_delete: Action,
     pub(crate) on_update: Action,
+    pub(crate) deferral: Deferral,
 }
 
 impl ForeignKeyDef {
@@ -175,6 +280,7 @@ impl ForeignKeyDef {
             parent_columns: parent_columns.into_iter().map(Into::into).collect(),
             on_delete: Action::NoAction,
             on_update: Action::NoAction,
+            deferral: Deferral::NotDeferrable,
         }
     }
 
@@ -196,6 +302,13 @@ impl ForeignKeyDef {
     #[must_use]
     pub fn on_update(mut self, action: Action) -> Self {
         self.on_update = action;
+        self
+    }
+
+    /// Sets when the references are checked. Actions other than [`Action::NoAction`] are never deferred.
+    #[must_use]
+    pub fn deferral(mut self, deferral: Deferral) -> Self {
+        self.deferral = deferral;
         self
     }
 }

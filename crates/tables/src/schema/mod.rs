@@ -5,6 +5,7 @@
 //! grows with every change and distinguishes a cached schema from the one in the catalog.
 
 pub(crate) mod codec;
+pub(crate) mod covering;
 pub(crate) mod define;
 pub(crate) mod enums;
 pub(crate) mod layout;
@@ -16,11 +17,12 @@ use std::sync::Arc;
 use ropewalk_engine::LockMode;
 
 use crate::error::{Result, TablesError};
-use crate::schema::define::{Action, DefaultValue, Identity};
+use crate::schema::covering::Covering;
+use crate::schema::define::{Action, DefaultValue, Deferral, Identity, OperatorClass};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
-use crate::value::expr::Expr;
+use crate::value::expr::{Binary, Expr, Function};
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
 use crate::value::types::Type;
@@ -55,6 +57,9 @@ pub struct Column {
     /// The enum type of the column, or of its elements.
     pub(crate) labels: Option<Arc<EnumType>>,
     pub(crate) precision: Option<Precision>,
+    /// The expression that computes its values.
+    pub(crate) generated: Option<Expr>,
+    pub(crate) collation: Option<String>,
 }
 
 impl Column {
@@ -121,6 +126,16 @@ impl Column {
         self.identity.map(|(identity, _)| identity)
     }
 
+    /// The name of the collation that it was declared with.
+    pub fn collation(&self) -> Option<&str> {
+        self.collation.as_deref()
+    }
+
+    /// The expression over the other columns that computes its values.
+    pub fn generated(&self) -> Option<&Expr> {
+        self.generated.as_ref()
+    }
+
     /// Number of the sequence that an identity column draws from.
     pub fn sequence(&self) -> Option<u32> {
         self.identity.map(|(_, sequence)| sequence)
@@ -136,6 +151,8 @@ pub struct IndexColumn {
     pub order: KeyOrder,
     /// Its type.
     pub ty: Type,
+    /// Its operator class.
+    pub class: OperatorClass,
 }
 
 /// A secondary index.
@@ -150,6 +167,12 @@ pub struct Index {
     /// Created by a foreign key, and not explicitly since.
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
+    /// Columns that its entries hold in addition.
+    pub(crate) include: Vec<u16>,
+    /// For a unique one: NULLs are equal.
+    pub(crate) nulls_equal: bool,
+    /// When its uniqueness is checked.
+    pub(crate) deferral: Deferral,
     /// False while it is being built: writes maintain it, reads do not use it.
     pub(crate) ready: bool,
 }
@@ -170,9 +193,29 @@ impl Index {
         &self.columns
     }
 
-    /// True when no two rows may be equal in it.
+    /// True when no two rows may be equal in it, at the latest when a transaction commits.
     pub fn is_unique(&self) -> bool {
         self.unique
+    }
+
+    /// True when no two rows are equal in it at any time.
+    pub fn is_always_unique(&self) -> bool {
+        self.unique && !self.deferral.is_deferrable()
+    }
+
+    /// When its uniqueness is checked.
+    pub fn deferral(&self) -> Deferral {
+        self.deferral
+    }
+
+    /// True for a unique index in which NULLs are equal.
+    pub fn has_equal_nulls(&self) -> bool {
+        self.nulls_equal
+    }
+
+    /// Ids of the columns that its entries hold in addition.
+    pub fn included(&self) -> &[u16] {
+        &self.include
     }
 
     /// True for the index of a UNIQUE constraint.
@@ -196,7 +239,7 @@ impl Index {
     }
 
     /// Ids of its columns when it is on plain ascending columns of all rows.
-    pub(crate) fn plain_columns(&self) -> Option<Vec<u16>> {
+    pub fn plain_columns(&self) -> Option<Vec<u16>> {
         let plain = |column: &IndexColumn| match column.expr {
             Expr::Column(crate::value::expr::ColumnRef::Id(id)) if column.order == KeyOrder::ASC => Some(id),
             _ => None,
@@ -204,9 +247,15 @@ impl Index {
         if self.filter.is_some() { None } else { self.columns.iter().map(plain).collect() }
     }
 
-    pub(crate) fn reads(&self, column: u16) -> bool {
+    /// True when its columns or its condition read the column with this id.
+    pub fn reads(&self, column: u16) -> bool {
         self.columns.iter().any(|c| c.expr.reads(column))
             || self.filter.as_ref().is_some_and(|f| f.reads(column))
+    }
+
+    /// True when the column with this id is in its definition.
+    pub fn uses(&self, column: u16) -> bool {
+        self.reads(column) || self.include.contains(&column)
     }
 }
 
@@ -219,6 +268,7 @@ pub struct ForeignKey {
     pub(crate) parent_columns: Vec<u16>,
     pub(crate) on_delete: Action,
     pub(crate) on_update: Action,
+    pub(crate) deferral: Deferral,
     /// The index over `columns` that finds the children.
     pub(crate) index: u32,
 }
@@ -249,6 +299,11 @@ impl ForeignKey {
         self.parent
     }
 
+    /// Number of the object of the index that finds its rows.
+    pub fn index_object(&self) -> u32 {
+        self.index
+    }
+
     /// The action when a parent is deleted.
     pub fn on_delete(&self) -> Action {
         self.on_delete
@@ -257,6 +312,11 @@ impl ForeignKey {
     /// The action when a parent's key changes.
     pub fn on_update(&self) -> Action {
         self.on_update
+    }
+
+    /// When its references are checked.
+    pub fn deferral(&self) -> Deferral {
+        self.deferral
     }
 }
 
@@ -276,6 +336,17 @@ impl Check {
     /// The condition, which must not be false.
     pub fn expr(&self) -> &Expr {
         &self.expr
+    }
+
+    /// The text and n, if it only limits the length of the text or of each element to n.
+    pub fn length_bound(&self) -> Option<(&Expr, i64)> {
+        let Expr::Binary(Binary::Le, left, right) = &self.expr else { return None };
+        match (&**left, &**right) {
+            (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) => {
+                Some((arguments.first()?, bound.as_integer()?))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -357,6 +428,11 @@ impl Parts {
         assert_eq!(self.layouts.last(), Some(&self.stored()), "the newest layout has the present columns");
         let objects: HashSet<u32> = self.objects().collect();
         assert_eq!(objects.len(), self.objects().count(), "rows and indexes differ in their objects");
+        for index in &self.indexes {
+            assert!(index.include.iter().all(|id| column(id).is_some()), "columns of {:?} exist", index.name);
+            let is_constraint = index.is_constraint() || !index.deferral.is_deferrable();
+            assert!(is_constraint, "{:?} can be deferred, so it is a constraint", index.name);
+        }
         for key in &self.foreign_keys {
             assert_eq!(key.columns.len(), key.parent_columns.len(), "{:?} pairs columns", key.name);
             assert!(key.columns.iter().all(|id| column(id).is_some()), "columns of {:?} exist", key.name);
@@ -398,6 +474,10 @@ pub struct Schema {
     sources: Vec<Vec<Source>>,
     /// Columns of the newest layout, by their position in the schema.
     stored: Vec<usize>,
+    /// Positions of generated columns.
+    generated: Vec<usize>,
+    /// Of indexes with included columns.
+    covering: Vec<Covering>,
 }
 
 impl Schema {
@@ -430,7 +510,12 @@ impl Schema {
         // Only a damaged definition has no layout.
         let newest = layouts.last().map(|l| l.columns.as_slice()).unwrap_or_default();
         let stored = newest.iter().filter_map(|column| place(column.id)).collect();
-        Self { layouts, key, key_sources, sources, stored, parts }
+        let all = parts.columns.iter().enumerate();
+        let generated =
+            all.filter(|(_, column)| column.generated.is_some()).map(|(place, _)| place).collect();
+        let covering = parts.indexes.iter().filter_map(|index| Covering::new(&parts, &key_sources, index));
+        let covering = covering.collect();
+        Self { layouts, key, key_sources, sources, stored, generated, covering, parts }
     }
 
     /// The table's number, which never changes.
@@ -485,12 +570,42 @@ impl Schema {
     /// Lock mode for a row of which the columns at the positions in `is_set` change. A change that touches
     /// no referenced column does not block rows that refer to it.
     pub fn lock_of_change(&self, is_set: &dyn Fn(&usize) -> bool) -> LockMode {
+        // Generated columns may change with any other.
+        let is_set = |place: &usize| is_set(place) || self.generated.contains(place);
         let is_read = |index: &Index| {
             let mut columns = self.columns().iter().enumerate();
             columns.any(|(place, column)| is_set(&place) && index.reads(column.id))
         };
         let moves = self.key.iter().any(is_set) || self.parts.indexes.iter().any(|i| i.unique && is_read(i));
         if moves { LockMode::Update } else { LockMode::NoKeyUpdate }
+    }
+
+    /// Computes the generated columns of a row.
+    ///
+    /// # Errors
+    /// The expression fails for the row, or its value does not fit the column.
+    pub fn generate(&self, values: &mut [Value<'_>]) -> Result<()> {
+        for place in &self.generated {
+            let known = self.column_at(*place)?;
+            let Some(expr) = &known.generated else { continue };
+            let column = |id| {
+                let place = self.place_of(id).ok_or("a generated column reads a column that is gone")?;
+                values.get(place).map(Value::borrowed).ok_or_else(|| "a row is short of a column".to_owned())
+            };
+            let names = || (self.name().to_owned(), known.name.clone());
+            let value = expr.eval(&column).map_err(|what| {
+                let (table, column) = names();
+                TablesError::Evaluation { table, what: format!("column {column:?}: {what}") }
+            })?;
+            let value = crate::schema::assigned(self, known, value)?.into_owned();
+            *values.get_mut(*place).expect("a row has a value for each column") = value;
+        }
+        Ok(())
+    }
+
+    /// True when one of the generated columns is part of the primary key.
+    pub(crate) fn generates_key(&self) -> bool {
+        self.generated.iter().any(|place| self.key.contains(place))
     }
 
     /// The secondary indexes.
@@ -506,6 +621,22 @@ impl Schema {
     /// The foreign keys of this table.
     pub fn foreign_keys(&self) -> &[ForeignKey] {
         &self.parts.foreign_keys
+    }
+
+    /// When the foreign key or unique constraint `name` is checked; `None` without one. A primary key and a
+    /// check are not deferrable.
+    pub fn deferral_of(&self, name: &str) -> Option<Deferral> {
+        let foreign = self.foreign_keys().iter().find(|key| key.name == name).map(|key| key.deferral);
+        let index = || {
+            let found = self.indexes().iter().find(|index| index.name == name && index.is_constraint());
+            found.map(|index| index.deferral)
+        };
+        let other = || {
+            let is_key = !self.key_columns().is_empty() && self.key_name() == name;
+            let is_check = self.checks().iter().any(|check| check.name == name);
+            (is_key || is_check).then_some(Deferral::NotDeferrable)
+        };
+        foreign.or_else(index).or_else(other)
     }
 
     /// The position of a column.
@@ -555,7 +686,23 @@ impl Schema {
 
     #[inline]
     pub(crate) fn layout_source(&self, number: usize, index: usize) -> Option<(&Layout, Source)> {
-        Some((self.layouts.get(number)?, *self.sources.get(number)?.get(index)?))
+        match self.layouts.get(number) {
+            Some(layout) => Some((layout, *self.sources.get(number)?.get(index)?)),
+            None => self.covering.iter().find_map(|covering| covering.source(number, index)),
+        }
+    }
+
+    /// What the entries of an index hold of rows, if it has included columns.
+    pub(crate) fn covering(&self, index: &Index) -> Option<&Covering> {
+        self.covering.iter().find(|covering| covering.object == index.object)
+    }
+
+    /// True when the entries of the index hold the column at this position: [`TablesRead::scan_entries`] reads it.
+    ///
+    /// [`TablesRead::scan_entries`]: crate::read::TablesRead::scan_entries
+    pub fn is_covered(&self, index: &str, place: usize) -> bool {
+        let index = self.indexes().iter().find(|known| known.name == index);
+        index.and_then(|index| self.covering(index)).is_some_and(|covering| covering.has(place))
     }
 
     /// Bytes of a row in the newest layout, without the contents of its varying columns.
@@ -569,4 +716,20 @@ impl Schema {
         let value = |place: &usize| values.get(*place).expect("a row has a value for each column");
         layout.put(self.layouts.len() - 1, self.stored.iter().map(value), out);
     }
+}
+
+/// A value in the stored form of a column.
+///
+/// # Errors
+/// NULL in a column that does not allow it; a value that does not fit.
+pub(crate) fn assigned<'v>(schema: &Schema, column: &Column, value: Value<'v>) -> Result<Value<'v>> {
+    let names = || (schema.name().to_owned(), column.name.clone());
+    if value.is_null() && !column.nullable {
+        let (table, column) = names();
+        return Err(TablesError::NotNull { table, column });
+    }
+    column.keep(value).map_err(|source| {
+        let (table, column) = names();
+        TablesError::Value { table, column, source }
+    })
 }

@@ -5,7 +5,7 @@
 //! index entry:  object u32 | (mark, column), …  [| row key]     mark 1 value, 2 NULL (0 NULL where NULLs come first)
 //! bool 0/1 · integers, dates and times big-endian with the sign flipped · floats by total order, -0 as 0, one NaN above
 //! all · text and bytes escaped, ended by 00 01 · uuid 16 bytes · interval its length, 16 bytes · enum its order as an
-//! integer · numeric see `numeric` · array: per element 1 value or
+//! integer · numeric see `numeric` · inet and cidr see `inet` · array: per element 1 value or
 //! 2 NULL, ended by 0 · a descending column: mark and value with every bit flipped
 //! ```
 //! No encoding is the prefix of another of the same type, so tuples compare column by column.
@@ -13,6 +13,7 @@
 use ropewalk_base::{DecodeError, keys};
 
 use crate::value::enum_value::EnumValue;
+use crate::value::inet::Inet;
 use crate::value::interval::Interval;
 use crate::value::numeric::Numeric;
 use crate::value::types::{Scalar, Type};
@@ -64,6 +65,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::Bytea(v) => keys::put_bytes(out, v),
         Value::Uuid(v) => out.extend_from_slice(v),
         Value::Interval(v) => v.put_key(out),
+        Value::Inet(v) | Value::Cidr(v) => v.put_key(out),
         Value::Enum(v) => keys::put_i64(out, v.order),
         Value::Array(v) => {
             // An array that does not decode is cut at the error; writers only encode valid arrays.
@@ -151,6 +153,8 @@ pub(crate) fn take_value(ty: Type, key: &[u8]) -> Result<(Value<'static>, &[u8])
         Scalar::Bytea => keys::take_bytes(key).map(|(v, rest)| (Value::Bytea(v.into()), rest))?,
         Scalar::Uuid => take(key).map(|(v, rest)| (Value::Uuid(v), rest))?,
         Scalar::Interval => Interval::take_key(key).map(|(v, rest)| (Value::Interval(v), rest))?,
+        Scalar::Inet => Inet::take_key(key).map(|(v, rest)| (Value::Inet(v), rest))?,
+        Scalar::Cidr => Inet::take_key(key).map(|(v, rest)| (Value::Cidr(v), rest))?,
         Scalar::Enum(number) => {
             let (order, rest) = wide(key)?;
             (Value::Enum(EnumValue { number, order, label: "".into() }), rest)

@@ -2,6 +2,7 @@
 
 pub(crate) mod enum_value;
 pub(crate) mod expr;
+pub(crate) mod inet;
 pub(crate) mod interval;
 pub(crate) mod json;
 pub(crate) mod jsonb;
@@ -19,6 +20,7 @@ use std::fmt;
 use ropewalk_base::{DecodeError, Decoder, hex, put_bytes, put_varint};
 
 use crate::value::enum_value::EnumValue;
+use crate::value::inet::Inet;
 use crate::value::interval::Interval;
 use crate::value::json::json_error;
 use crate::value::jsonb::Jsonb;
@@ -65,6 +67,10 @@ pub enum Value<'a> {
     Jsonb(Cow<'a, str>),
     /// An interval.
     Interval(Interval),
+    /// An address with the length of a network prefix.
+    Inet(Inet),
+    /// A network.
+    Cidr(Inet),
     /// A label of an enum type.
     Enum(EnumValue<'a>),
     /// A list.
@@ -146,6 +152,8 @@ impl<'a> Value<'a> {
             Self::Json(_) => Type::JSON,
             Self::Jsonb(_) => Type::JSONB,
             Self::Interval(_) => Type::INTERVAL,
+            Self::Inet(_) => Type::INET,
+            Self::Cidr(_) => Type::CIDR,
             Self::Enum(v) => Type::Scalar(Scalar::Enum(v.number)),
             Self::Array(array) => Type::Array(array.element),
         })
@@ -179,6 +187,8 @@ impl<'a> Value<'a> {
             Self::Timestamptz(v) => Value::Timestamptz(v),
             Self::Uuid(v) => Value::Uuid(v),
             Self::Interval(v) => Value::Interval(v),
+            Self::Inet(v) => Value::Inet(v),
+            Self::Cidr(v) => Value::Cidr(v),
         }
     }
 
@@ -237,6 +247,7 @@ impl<'a> Value<'a> {
             | (Self::Timestamptz(a), Self::Timestamptz(b)) => a.cmp(b),
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
             (Self::Interval(a), Self::Interval(b)) => a.compare(*b),
+            (Self::Inet(a) | Self::Cidr(a), Self::Inet(b) | Self::Cidr(b)) => a.compare(*b),
             (Self::Enum(a), Self::Enum(b)) if a.number == b.number => a.order.cmp(&b.order),
             (Self::Array(a), Self::Array(b)) => return a.compare(b),
             (Self::Float4(_) | Self::Float8(_), _) | (_, Self::Float4(_) | Self::Float8(_)) => {
@@ -316,6 +327,8 @@ impl<'a> Value<'a> {
             (Scalar::Time, Self::Time(micros)) if !(0..=DAY_MICROS).contains(&micros) => {
                 return Err(range(&Self::Time(micros)));
             }
+            // A network is an address.
+            (Scalar::Inet, Self::Cidr(network)) => Self::Inet(network),
             (_, value) if found == target => value,
             _ => return Err(ValueError::Type { expected: target, found }),
         })
@@ -338,6 +351,7 @@ impl<'a> Value<'a> {
             Self::Bytea(v) => out.extend_from_slice(v),
             Self::Uuid(v) => out.extend_from_slice(v),
             Self::Interval(v) => v.put_row(out),
+            Self::Inet(v) | Self::Cidr(v) => v.put_row(out),
             Self::Enum(v) => v.put_row(out),
             Self::Array(v) => out.extend_from_slice(&v.bytes),
         }
@@ -390,6 +404,8 @@ impl<'a> Value<'a> {
             Scalar::Json => Self::Json(text()?),
             Scalar::Jsonb => Self::Jsonb(text()?),
             Scalar::Interval => Self::Interval(Interval::from_row(bytes)?),
+            Scalar::Inet => Self::Inet(Inet::from_row(bytes)?),
+            Scalar::Cidr => Self::Cidr(Inet::from_row(bytes)?),
             Scalar::Enum(number) => Self::Enum(EnumValue::from_row(number, bytes)?),
         })
     }
@@ -580,6 +596,8 @@ impl fmt::Display for Value<'_> {
             }
             Self::Uuid(v) => write!(f, "{}", uuid::Uuid::from_bytes(*v)),
             Self::Interval(v) => v.fmt(f),
+            Self::Inet(v) => v.fmt(f),
+            Self::Cidr(v) => write!(f, "{}/{}", v.address(), v.bits()),
             Self::Enum(v) => f.write_str(v.label()),
             Self::Array(v) => {
                 f.write_str("{")?;

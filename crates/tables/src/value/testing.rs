@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use proptest::prelude::*;
 
 use crate::value::enum_value::EnumValue;
+use crate::value::inet::Inet;
 use crate::value::interval::Interval;
 use crate::value::key::KeyOrder;
 use crate::value::numeric::Numeric;
@@ -67,10 +68,20 @@ fn scalar_value(scalar: Scalar) -> BoxedStrategy<Value<'static>> {
         Scalar::Enum(number) => {
             wide().prop_map(move |order| Value::Enum(EnumValue { number, order, label: "".into() })).boxed()
         }
+        Scalar::Inet => any_inet().prop_map(Value::Inet).boxed(),
+        Scalar::Cidr => any_inet().prop_map(|inet| Value::Cidr(inet.network())).boxed(),
         Scalar::Interval => (-2..3_i32, -61..62_i32, small_or_any(vec![i64::MIN, 0, 86_400_000_000]))
             .prop_map(|(months, days, micros)| Value::Interval(Interval { months, days, micros }))
             .boxed(),
     }
+}
+
+fn any_inet() -> impl Strategy<Value = Inet> {
+    let v4 = (small_or_any(vec![0_u32, 0x0a00_0000, 0x0a01_0203]), 0..=32_u8)
+        .prop_map(|(address, bits)| Inet::new(std::net::Ipv4Addr::from(address).into(), bits).unwrap());
+    let v6 = (small_or_any(vec![0_u128, 1, 0x2001_0db8 << 96]), 0..=128_u8)
+        .prop_map(|(address, bits)| Inet::new(std::net::Ipv6Addr::from(address).into(), bits).unwrap());
+    prop_oneof![v4, v6]
 }
 
 /// Any value of a type, not NULL.

@@ -52,6 +52,10 @@ pub enum Scalar {
     Jsonb,
     /// An interval: [`crate::value::interval::Interval`].
     Interval,
+    /// An address with the length of a network prefix: [`crate::value::inet::Inet`].
+    Inet,
+    /// A network: as [`Scalar::Inet`], with no other bits set.
+    Cidr,
     /// A label of the [`crate::schema::enums::EnumType`] of this number, in the order of the type.
     Enum(u32),
 }
@@ -84,6 +88,8 @@ impl Type {
     pub const JSON: Self = Self::Scalar(Scalar::Json);
     pub const JSONB: Self = Self::Scalar(Scalar::Jsonb);
     pub const INTERVAL: Self = Self::Scalar(Scalar::Interval);
+    pub const INET: Self = Self::Scalar(Scalar::Inet);
+    pub const CIDR: Self = Self::Scalar(Scalar::Cidr);
 }
 
 impl Type {
@@ -161,7 +167,7 @@ impl Type {
     }
 }
 
-pub(crate) const SCALARS: [Scalar; 18] = [
+pub(crate) const SCALARS: [Scalar; 20] = [
     Scalar::Bool,
     Scalar::Int2,
     Scalar::Int4,
@@ -180,6 +186,8 @@ pub(crate) const SCALARS: [Scalar; 18] = [
     Scalar::Jsonb,
     Scalar::Interval,
     Scalar::Enum(0),
+    Scalar::Inet,
+    Scalar::Cidr,
 ];
 
 impl Scalar {
@@ -204,6 +212,8 @@ impl Scalar {
             Self::Jsonb => 16,
             Self::Interval => 17,
             Self::Enum(_) => 18,
+            Self::Inet => 19,
+            Self::Cidr => 20,
         }
     }
 
@@ -214,7 +224,14 @@ impl Scalar {
             Self::Int4 | Self::Float4 | Self::Date => Some(4),
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz => Some(8),
             Self::Uuid | Self::Interval => Some(16),
-            Self::Numeric(_) | Self::Text | Self::Bytea | Self::Json | Self::Jsonb | Self::Enum(_) => None,
+            Self::Numeric(_)
+            | Self::Text
+            | Self::Bytea
+            | Self::Json
+            | Self::Jsonb
+            | Self::Enum(_)
+            | Self::Inet
+            | Self::Cidr => None,
         }
     }
 }
@@ -241,6 +258,8 @@ impl std::fmt::Display for Scalar {
             Self::Jsonb => "jsonb",
             Self::Interval => "interval",
             Self::Enum(_) => "enum",
+            Self::Inet => "inet",
+            Self::Cidr => "cidr",
         };
         f.write_str(name)
     }

@@ -54,7 +54,9 @@ impl Tables {
     pub(crate) fn run<R>(&self, work: impl FnOnce(&mut TablesTx<'_>) -> Result<R>) -> Result<R> {
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::Serializable);
         let mut state = TablesState::default();
-        let result = work(&mut TablesTx::new(self, &mut kv, &mut state))?;
+        let mut tx = TablesTx::new(self, &mut kv, &mut state);
+        let result = work(&mut tx)?;
+        tx.check_deferred()?;
         let mut operations: Vec<Box<dyn Operation>> = state.operation().into_iter().collect();
         if kv.has_writes() {
             operations.push(Box::new(kv.into_batch()));

@@ -15,11 +15,11 @@ impl TablesTx<'_> {
     /// Runs an atomic statement that changes definitions.
     pub(crate) fn ddl<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         self.begin();
-        let mark = self.kv.mark();
+        let (mark, deferred) = (self.kv.mark(), self.state.mark());
         let result = run(self);
         if result.is_err() {
             self.kv.rollback_to(mark);
-            self.state.rolled_back();
+            self.state.rolled_back(&deferred);
         }
         result
     }
@@ -27,6 +27,14 @@ impl TablesTx<'_> {
     /// Writes a definition. A concurrent change of it is detected at commit.
     pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>> {
         let catalog = self.spaces().catalog;
+        if !is_new && self.state.deferred.concerns(parts.id) {
+            // Tables that begin or end to refer to it do not matter.
+            let known = self.schema_by_id(parts.id)?;
+            let referenced_by = parts.referenced_by.clone();
+            if (Parts { referenced_by, ..known.parts.clone() }) != parts {
+                self.check_settled(parts.id, &parts.name)?;
+            }
+        }
         if !is_new {
             parts.version += 1;
             self.kv.guard_key(catalog, &table_key(parts.id));
@@ -59,6 +67,14 @@ impl TablesTx<'_> {
         self.state.ddl.insert(schema.id());
         self.state.schemas.insert(schema.id(), schema.clone());
         Ok(schema)
+    }
+
+    /// Rejects a change of a table's definition while checks of its deferred constraints wait.
+    pub(crate) fn check_settled(&self, id: u32, name: &str) -> Result<()> {
+        match self.state.deferred.concerns(id) {
+            true => Err(TablesError::ChecksWait { table: name.to_owned() }),
+            false => Ok(()),
+        }
     }
 
     fn kv_has_object(&mut self, object: u32) -> Result<bool> {

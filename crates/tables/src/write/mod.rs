@@ -8,8 +8,10 @@
 //!    written is unchanged since it was read, a parent exists, the children of a deleted parent are those
 //!    that were found.
 //! 3. References are checked when the statement ends, so rows of one statement may refer to each other.
+//!    Those of deferred constraints may wait for the commit: see `deferred`.
 
 pub(crate) mod commit;
+pub(crate) mod deferred;
 pub(crate) mod definition;
 pub(crate) mod frontier;
 pub(crate) mod loaded;
@@ -29,19 +31,21 @@ use crate::read::TablesRead;
 use crate::read::table::Table;
 use crate::row::keys::put_row_key;
 use crate::row::{OwnedRow, Row};
-use crate::schema::Schema;
+use crate::schema::{Schema, assigned};
 use crate::value::Value;
 use crate::write::tx::TablesTx;
-use crate::write::values::{assigned, named};
+use crate::write::values::named;
 
-type Values = Vec<Value<'static>>;
+pub(crate) type Values = Vec<Value<'static>>;
 
-/// A reference that must hold when the statement ends.
+/// A condition that must hold when the statement ends.
 enum Pending {
     /// The row of `child` needs a parent with these values.
     NeedsParent { child: Arc<Schema>, key: usize, values: Values },
     /// The parent with these values is deleted; no row of `child` may refer to it.
     ParentGone { child: Arc<Schema>, key: usize, values: Values },
+    /// One row at most may have this key in a deferrable unique index of the table.
+    Repeated { table: u32, index: u32, key: Vec<u8> },
 }
 
 /// A row that must change because its parent did.
@@ -306,7 +310,7 @@ impl TablesTx<'_> {
         run: impl FnOnce(&mut Statement<'_, '_>) -> Result<R>,
     ) -> Result<R> {
         self.begin();
-        let mark = self.kv.mark();
+        let (mark, deferred) = (self.kv.mark(), self.state.mark());
         let peeked = std::mem::take(&mut self.state.peeked);
         let mut statement = Statement {
             tx: self,
@@ -323,7 +327,7 @@ impl TablesTx<'_> {
             let rows = self.spaces().rows;
             peeked.iter().for_each(|key| self.kv.note_read(rows, key));
             self.kv.rollback_to(mark);
-            self.state.rolled_back();
+            self.state.rolled_back(&deferred);
         }
         self.state.peeked = peeked.emptied();
         result

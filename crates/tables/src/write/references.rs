@@ -10,9 +10,9 @@ use crate::read::{TablesRead, index_prefix};
 use crate::row::display;
 use crate::row::keys::{entry_row, put_row_key};
 use crate::schema::define::Action;
-use crate::schema::{ForeignKey, Schema};
+use crate::schema::{ForeignKey, Schema, assigned};
 use crate::value::Value;
-use crate::write::values::assigned;
+use crate::write::deferred::Check;
 use crate::write::{Change, Pending, Statement, Values, Work};
 
 /// Most rows that one statement may change through foreign keys.
@@ -134,6 +134,11 @@ impl Statement<'_, '_> {
         Ok(found)
     }
 
+    /// True when a row refers with these values.
+    pub(super) fn refers(&mut self, child: &Schema, key: usize, values: &[Value<'_>]) -> Result<bool> {
+        Ok(!self.children(child, foreign_key(child, key), values, 1)?.is_empty())
+    }
+
     /// Applies the cascading changes of the statement, then checks its references.
     pub(super) fn finish(&mut self) -> Result<()> {
         while let Some(work) = self.work.pop() {
@@ -148,13 +153,23 @@ impl Statement<'_, '_> {
             self.follow(work)?;
         }
         for pending in std::mem::take(&mut self.pending) {
-            self.judge(pending)?;
+            match self.judge(&pending) {
+                Err(error @ (TablesError::ForeignKey { .. } | TablesError::Unique { .. })) => {
+                    self.defer(pending, error)?;
+                }
+                judged => judged?,
+            }
         }
         assert!(
             self.work.is_empty() && self.pending.is_empty(),
             "a statement ends when its references are followed and checked"
         );
         Ok(())
+    }
+
+    /// Checks what the statement requires at once, also of constraints that are deferred: for a new constraint.
+    pub(crate) fn judge_all(&mut self) -> Result<()> {
+        std::mem::take(&mut self.pending).iter().try_for_each(|pending| self.judge(pending))
     }
 
     pub(super) fn follow(&mut self, work: Work) -> Result<()> {
@@ -185,17 +200,73 @@ impl Statement<'_, '_> {
             };
             *values.get_mut(place).expect("a row has a value for each column") = value;
         }
+        child.generate(&mut values)?;
         // The default may be the value that has just lost its parent: no change, but it must be checked.
         self.expect_parent(&child, key, &values);
         self.replace(&child, &stored, values)?;
         Ok(())
     }
 
-    pub(super) fn judge(&mut self, pending: Pending) -> Result<()> {
-        let rows = self.tx.spaces().rows;
-        match pending {
+    /// Lets a violated check wait for the commit, if its constraint is deferred; else the violation is the error.
+    fn defer(&mut self, pending: Pending, violation: TablesError) -> Result<()> {
+        let (table, name, deferral, check) = match pending {
             Pending::NeedsParent { child, key, values } => {
                 let foreign = foreign_key(&child, key);
+                (child.id(), foreign.name.clone(), foreign.deferral, Check::Parent(values))
+            }
+            Pending::ParentGone { child, key, values } => {
+                let foreign = foreign_key(&child, key);
+                (child.id(), foreign.name.clone(), foreign.deferral, Check::Gone(values))
+            }
+            Pending::Repeated { table, index: object, key } => {
+                let schema = self.tx.schema_by_id(table)?;
+                let index = schema.indexes().iter().find(|index| index.object == object);
+                let Some(index) = index else { return Err(violation) };
+                (table, index.name.clone(), index.deferral, Check::Repeated { index: object, key })
+            }
+        };
+        if !self.tx.state.deferred.defers(deferral, table, &name) {
+            return Err(violation);
+        }
+        self.tx.state.deferred.push((table, name), deferral, check)
+    }
+
+    /// Checks that no two rows have the same key in a deferrable unique index.
+    fn judge_repeated(&mut self, table: u32, object: u32, key: &[u8]) -> Result<()> {
+        let schema = self.tx.schema_by_id(table)?;
+        // TRUNCATE has given the index a new object, without the rows in question.
+        let Some(index) = schema.indexes().iter().find(|index| index.object == object) else { return Ok(()) };
+        self.tx.guard_schema(&schema);
+        self.hold(key, LockMode::Update)?;
+        let (rows, end) = (self.tx.spaces().rows, prefix_end(key));
+        if self.tx.kv.is_locking() {
+            // The lock is held on the key of no row, so newer rows with it do not show in the snapshot.
+            self.tx.kv.recheck_range(rows, key, end.as_deref())?;
+        }
+        let mut found = 0_usize;
+        self.tx.walk_rows(KeySpan::forward(key, end.as_deref()), &mut |_, _| {
+            found += 1;
+            found < 2
+        })?;
+        if self.tx.guards_ranges() {
+            self.tx.kv.guard_range(rows, key, end.as_deref());
+        }
+        if found < 2 {
+            return Ok(());
+        }
+        Err(TablesError::Unique {
+            table: schema.name().to_owned(),
+            constraint: index.name.clone(),
+            key: display::entry_key(&schema, index, key),
+        })
+    }
+
+    pub(super) fn judge(&mut self, pending: &Pending) -> Result<()> {
+        let rows = self.tx.spaces().rows;
+        match pending {
+            Pending::Repeated { table, index, key } => self.judge_repeated(*table, *index, key),
+            Pending::NeedsParent { child, key, values } => {
+                let foreign = foreign_key(child, *key);
                 let parent = self.tx.schema_by_id(foreign.parent)?;
                 self.tx.guard_schema(&parent);
                 let missing = || TablesError::ForeignKey {
@@ -203,11 +274,11 @@ impl Statement<'_, '_> {
                     constraint: foreign.name.clone(),
                     what: format!(
                         "{} is not in table {:?}",
-                        display::columns(&child, &foreign.columns, &values),
+                        display::columns(child, &foreign.columns, values),
                         parent.name()
                     ),
                 };
-                let Some(parent_key) = parent_key(&parent, foreign, &values)? else { return Err(missing()) };
+                let Some(parent_key) = parent_key(&parent, foreign, values)? else { return Err(missing()) };
                 self.hold(&parent_key, LockMode::KeyShare)?;
                 if self.peek(&parent_key)?.is_none() {
                     self.tx.kv.note_read(rows, &parent_key);
@@ -217,17 +288,17 @@ impl Statement<'_, '_> {
                 Ok(())
             }
             Pending::ParentGone { child, key, values } => {
-                let foreign = foreign_key(&child, key);
+                let foreign = foreign_key(child, *key);
                 let parent = self.tx.schema_by_id(foreign.parent)?;
-                if let Some(parent_key) = parent_key(&parent, foreign, &values)?
+                if let Some(parent_key) = parent_key(&parent, foreign, values)?
                     && self.peek(&parent_key)?.is_some()
                 {
                     // Another row of the same statement has replaced it.
                     self.tx.kv.guard_exists(rows, &parent_key);
                     return Ok(());
                 }
-                match self.children(&child, foreign, &values, 1)?.first() {
-                    Some(row) => Err(still_referred(&child, foreign, row)),
+                match self.children(child, foreign, values, 1)?.first() {
+                    Some(row) => Err(still_referred(child, foreign, row)),
                     None => Ok(()),
                 }
             }
@@ -255,7 +326,7 @@ fn parent_key(parent: &Schema, foreign: &ForeignKey, values: &[Value<'_>]) -> Re
     let index = parent
         .indexes()
         .iter()
-        .find(|index| index.unique && index.ready && index.plain_columns().as_ref() == columns);
+        .find(|index| index.is_always_unique() && index.ready && index.plain_columns().as_ref() == columns);
     index.map(|index| index_prefix(parent, index, values)).transpose()
 }
 

@@ -11,11 +11,11 @@ use crate::row::OwnedRow;
 use crate::row::display;
 use crate::row::keys::{Entry, check_length, index_entry, numbered_key, put_key_column};
 use crate::schema::define::Identity;
-use crate::schema::{Column, Index, ROW_BYTES_MAX, Schema};
+use crate::schema::{Column, Index, ROW_BYTES_MAX, Schema, assigned};
 use crate::value::Value;
 use crate::write::references::{any_null, columns_of, same};
 use crate::write::tx::TablesTx;
-use crate::write::values::{assigned, check, completed, default};
+use crate::write::values::{check, completed, default};
 use crate::write::{Pending, Statement};
 
 /// Bytes of an integer in a key, with the mark of a column.
@@ -176,7 +176,10 @@ impl<'a> Statement<'_, 'a> {
         let mut values = Vec::with_capacity(changes.len());
         for ((column, change), value) in schema.columns().iter().zip(changes).zip(old.values()?) {
             values.push(match change {
-                Some(_) if matches!(column.identity, Some((Identity::Always, _))) => {
+                Some(_)
+                    if column.generated.is_some()
+                        || matches!(column.identity, Some((Identity::Always, _))) =>
+                {
                     let (table, column) = (schema.name().to_owned(), column.name.clone());
                     return Err(TablesError::Generated { table, column });
                 }
@@ -184,8 +187,9 @@ impl<'a> Statement<'_, 'a> {
                 None => value,
             });
         }
+        schema.generate(&mut values)?;
         let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
-        if schema.key_columns().iter().any(is_set) {
+        if schema.key_columns().iter().any(is_set) || schema.generates_key() {
             return self.replace(schema, old, values);
         }
         self.write(schema, old.key().to_vec(), Some(old), values)
@@ -314,8 +318,8 @@ impl<'a> Statement<'_, 'a> {
                 continue;
             }
             if let Some(old) = old {
-                if old.exclusive {
-                    self.hold(&old.key, LockMode::Update)?;
+                if let Some(contested) = old.contested() {
+                    self.hold(contested, LockMode::Update)?;
                 }
                 self.delete_key(&old.key);
             }
@@ -328,8 +332,12 @@ impl<'a> Statement<'_, 'a> {
 
     pub(crate) fn put_entry(&mut self, schema: &Schema, index: &Index, entry: &Entry) -> Result<()> {
         let rows = self.tx.spaces().rows;
-        if entry.exclusive {
-            self.hold(&entry.key, LockMode::Update)?;
+        if let Some(contested) = entry.contested() {
+            self.hold(contested, LockMode::Update)?;
+        }
+        if let (Some(contested), Some(_)) = (entry.contested(), entry.once) {
+            let (table, index, key) = (schema.id(), index.object, contested.to_vec());
+            self.pending.push(Pending::Repeated { table, index, key });
         }
         if entry.exclusive && self.peek(&entry.key)?.is_some_and(|there| there != entry.value) {
             self.tx.kv.note_read(rows, &entry.key);

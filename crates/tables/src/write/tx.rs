@@ -24,6 +24,7 @@ use crate::schema::{Parts, Schema};
 use crate::value::Value;
 use crate::write::Keys;
 use crate::write::commit::DdlOperation;
+use crate::write::deferred::{Deferred, TablesMark};
 use crate::write::frontier::Frontiers;
 use crate::write::loaded::Loaded;
 
@@ -42,6 +43,7 @@ pub struct TablesState {
     /// Objects that it loaded, bypassing the log.
     pub(crate) loaded: Vec<Loaded>,
     pub(crate) frontiers: Frontiers,
+    pub(crate) deferred: Deferred,
     /// Buffer of the next statement.
     pub(super) peeked: Keys,
     /// It rebuilds a projection.
@@ -59,8 +61,9 @@ impl TablesState {
         !self.loaded.is_empty()
     }
 
-    /// To be called after the transaction's writes were rolled back to a mark.
-    pub fn rolled_back(&mut self) {
+    /// Restores the state after the transaction's writes were rolled back to the mark taken with this one.
+    pub fn rolled_back(&mut self, mark: &TablesMark) {
+        self.deferred.rolled_back(mark);
         self.guarded.clear();
         self.schemas.clear();
     }
@@ -68,6 +71,7 @@ impl TablesState {
     /// The operation to commit in addition to the writes. If it loaded tables, call
     /// [`Tables::remove_orphaned_loads`] after the commit.
     pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
+        assert!(self.deferred.is_empty(), "deferred constraints are checked before the commit");
         let tables: Vec<u32> = self.ddl.iter().copied().collect();
         let loading = self.loaded.iter().flat_map(Loaded::keys).collect();
         self.loaded.drain(..).for_each(Loaded::hand_over);

@@ -3,7 +3,7 @@
 use crate::catalog::tables::Tables;
 use crate::error::{Result, TablesError};
 use crate::schema::define::{DefaultValue, Identity};
-use crate::schema::{Column, Schema};
+use crate::schema::{Column, Schema, assigned};
 use crate::value::Value;
 use crate::value::types::Type;
 
@@ -45,15 +45,20 @@ pub(crate) fn completed<'v>(
     let mut values = Vec::with_capacity(schema.columns().len());
     for (column, value) in schema.columns().iter().zip(given) {
         values.push(match value {
-            Some(_) if !takes_generated && matches!(column.identity, Some((Identity::Always, _))) => {
+            Some(_)
+                if column.generated.is_some()
+                    || !takes_generated && matches!(column.identity, Some((Identity::Always, _))) =>
+            {
                 let (table, column) = (schema.name().to_owned(), column.name.clone());
                 return Err(TablesError::Generated { table, column });
             }
             Some(value) => assigned(schema, column, value)?,
+            None if column.generated.is_some() => Value::Null,
             None => default(tables, schema, column, now_micros)?,
         });
     }
     debug_assert_eq!(values.len(), schema.columns().len(), "every column was given, or left to its default");
+    schema.generate(&mut values)?;
     Ok(values)
 }
 
@@ -70,18 +75,6 @@ pub(crate) fn named<'v>(schema: &Schema, values: &'v [(&str, Value<'_>)]) -> Res
     Ok(row)
 }
 
-pub(super) fn assigned<'v>(schema: &Schema, column: &Column, value: Value<'v>) -> Result<Value<'v>> {
-    let names = || (schema.name().to_owned(), column.name.clone());
-    if value.is_null() && !column.nullable {
-        let (table, column) = names();
-        return Err(TablesError::NotNull { table, column });
-    }
-    column.keep(value).map_err(|source| {
-        let (table, column) = names();
-        TablesError::Value { table, column, source }
-    })
-}
-
 pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<()> {
     let column = |id| {
         let place = schema.place_of(id).ok_or("a check reads a column that is gone")?;
@@ -94,7 +87,9 @@ pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<()> {
             TablesError::Evaluation { table: table(), what }
         })?;
         if outcome == Value::Bool(false) {
-            return Err(TablesError::Check { table: table(), constraint: check.name.clone() });
+            let (constraint, longest) =
+                (check.name.clone(), check.length_bound().map(|(_, longest)| longest));
+            return Err(TablesError::Check { table: table(), constraint, longest });
         }
     }
     Ok(())

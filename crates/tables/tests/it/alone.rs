@@ -113,7 +113,7 @@ fn run(t: &mut TablesTx<'_>, (parents, children): (&Table, &Table), op: &Op) -> 
     }
 }
 
-fn step(tx: &mut Tx, marks: &mut Vec<ropewalk_engine::KvMark>, tables: (&Table, &Table), op: &Op) {
+fn step(tx: &mut Tx, marks: &mut Vec<crate::Mark>, tables: (&Table, &Table), op: &Op) {
     match op {
         Op::Savepoint => marks.push(tx.savepoint()),
         Op::RollbackTo => marks.pop().into_iter().for_each(|mark| tx.rollback_to(mark)),

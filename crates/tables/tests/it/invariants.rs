@@ -2,7 +2,7 @@
 //! commits or is rejected, indexes match their rows, and every child has its parent.
 
 use proptest::prelude::*;
-use ropewalk_engine::{Isolation, KvMark};
+use ropewalk_engine::Isolation;
 use ropewalk_tables::{
     Action, DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, TableDef, TablesError, TablesTx, Value,
 };
@@ -120,7 +120,7 @@ fn play(isolation: [Isolation; 3], action: Action, steps: Vec<Step>) -> Result<(
             .primary_key(["id"])
             .foreign_key(key(action)),
     );
-    let mut sessions: [Option<(Tx, Vec<KvMark>)>; 3] = [None, None, None];
+    let mut sessions: [Option<(Tx, Vec<crate::Mark>)>; 3] = [None, None, None];
     for step in steps {
         match step {
             Step::Do(number, op) => {

@@ -6,7 +6,10 @@ mod alter;
 mod bad_input;
 mod concurrency;
 mod constraints;
+mod covering;
+mod deferred;
 mod enums;
+mod generated;
 mod golden;
 mod history;
 mod invariants;
@@ -23,8 +26,8 @@ use ropewalk_engine::{
     KvTransaction,
 };
 use ropewalk_tables::{
-    ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesModel, TablesRead,
-    TablesState, TablesTx, Type, Value,
+    ColumnDef, KeyRange, OwnedRow, Row, Table, TableDef, Tables, TablesError, TablesMark, TablesModel,
+    TablesRead, TablesState, TablesTx, Type, Value,
 };
 use ropewalk_vfs::Env;
 
@@ -33,6 +36,9 @@ pub struct Db {
     pub engine: Arc<Engine>,
     pub tables: Tables,
 }
+
+/// A savepoint of a [`Tx`].
+pub type Mark = (ropewalk_engine::KvMark, TablesMark);
 
 /// A transaction as the facade builds it, without the other models.
 pub struct Tx {
@@ -139,13 +145,13 @@ impl Tx {
         TablesTx::new(&self.tables, &mut self.kv, &mut self.state)
     }
 
-    pub fn savepoint(&self) -> ropewalk_engine::KvMark {
-        self.kv.mark()
+    pub fn savepoint(&self) -> Mark {
+        (self.kv.mark(), self.state.mark())
     }
 
-    pub fn rollback_to(&mut self, mark: ropewalk_engine::KvMark) {
+    pub fn rollback_to(&mut self, (mark, state): Mark) {
         self.kv.rollback_to(mark);
-        self.state.rolled_back();
+        self.state.rolled_back(&state);
     }
 
     pub fn wrote(&self) -> bool {
@@ -162,6 +168,7 @@ impl Tx {
 
     /// The commit's number; `None` when nothing was written.
     pub fn committed(mut self) -> Result<Option<u64>, TablesError> {
+        self.t().check_deferred()?;
         let mut operations: Vec<_> = self.state.operation().into_iter().collect();
         if !self.kv.has_writes() {
             return Ok(None);

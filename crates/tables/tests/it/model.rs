@@ -210,7 +210,7 @@ fn run(t: &mut TablesTx<'_>, table: &Table, op: &Op) -> Result<String, TablesErr
 
 struct Session {
     tx: Tx,
-    marks: Vec<ropewalk_engine::KvMark>,
+    marks: Vec<crate::Mark>,
     state: State,
     savepoints: Vec<State>,
     history: Vec<(Op, String)>,

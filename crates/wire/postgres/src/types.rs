@@ -13,7 +13,7 @@ pub(crate) struct Oid {
 }
 
 /// Scalar, its OID, the OID of its array, bytes of a value.
-const SCALARS: [(Scalar, u32, u32, i16); 17] = [
+const SCALARS: [(Scalar, u32, u32, i16); 19] = [
     (Scalar::Bool, 16, 1000, 1),
     (Scalar::Int2, 21, 1005, 2),
     (Scalar::Int4, 23, 1007, 4),
@@ -31,6 +31,8 @@ const SCALARS: [(Scalar, u32, u32, i16); 17] = [
     (Scalar::Json, 114, 199, -1),
     (Scalar::Jsonb, 3802, 3807, -1),
     (Scalar::Interval, 1186, 1187, 16),
+    (Scalar::Inet, 869, 1041, -1),
+    (Scalar::Cidr, 650, 651, -1),
 ];
 
 /// OIDs of other types that clients send, and the types used for them: name, bpchar, varchar and their

@@ -11,7 +11,7 @@
 //! The binary formats are documented only by PostgreSQL's functions `…_send` and `…_recv`; drivers rely on
 //! them all the same.
 
-use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Inet, Interval, Numeric, Scalar, Type, Value};
 use ropewalk_sql::{SqlError, SqlState, Zone, from_text_in, state, to_text_in};
 
 use crate::frame::{Body, Fields, Format, Malformed, Out};
@@ -119,6 +119,8 @@ fn put_binary(out: &mut Vec<u8>, value: &Value<'_>) -> Result<(), SqlError> {
             out.extend(value.days.to_be_bytes());
             out.extend(value.months.to_be_bytes());
         }
+        Value::Inet(value) => ropewalk_sql::put_inet(*value, false, out),
+        Value::Cidr(value) => ropewalk_sql::put_inet(*value, true, out),
         Value::Enum(value) => out.extend_from_slice(value.label().as_bytes()),
         Value::Array(array) => put_array(out, array)?,
     }
@@ -280,12 +282,21 @@ fn read_binary(fields: &mut Fields<'_>, scalar: Scalar) -> Result<Value<'static>
         Scalar::Timestamp => Value::Timestamp(since_1970!(exact(fields)?, i64, MICROS)),
         Scalar::Timestamptz => Value::Timestamptz(since_1970!(exact(fields)?, i64, MICROS)),
         Scalar::Uuid => Value::Uuid(exact(fields)?),
+        Scalar::Inet => Value::Inet(inet(&rest(fields)?)?),
+        Scalar::Cidr => match inet(&rest(fields)?)? {
+            network if network.is_network() => Value::Cidr(network),
+            _ => return Err(incorrect(Malformed("cidr"))),
+        },
         Scalar::Interval => Value::Interval(Interval {
             micros: i64::from_be_bytes(exact(fields)?),
             days: i32::from_be_bytes(exact(fields)?),
             months: i32::from_be_bytes(exact(fields)?),
         }),
     })
+}
+
+fn inet(bytes: &[u8]) -> Result<Inet, SqlError> {
+    ropewalk_sql::read_inet(bytes).ok_or_else(|| incorrect(Malformed("inet")))
 }
 
 fn read_array(fields: &mut Fields<'_>, element: Scalar) -> Result<Value<'static>, SqlError> {
@@ -420,6 +431,8 @@ mod tests {
             (Type::TIMESTAMPTZ, vec!["2024-02-29 12:00:00+00"]),
             (Type::INTERVAL, vec!["1 year 2 mons -3 days +04:05:06.7", "00:00:00"]),
             (Type::UUID, vec!["00112233-4455-6677-8899-aabbccddeeff"]),
+            (Type::INET, vec!["10.1.2.3/8", "10.1.2.3", "::1", "2001:db8::/32"]),
+            (Type::CIDR, vec!["10.0.0.0/8", "10.1.2.3/32"]),
             (Type::JSON, vec!["{\"a\": 1}"]),
             (Type::JSONB, vec!["{\"a\": 1}"]),
             (Type::INT4.array(), vec!["{1,NULL,3}", "{}"]),

@@ -19,7 +19,7 @@ use ropewalk_engine::{
     KvMark, KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
 };
 use ropewalk_series::{SampleBatch, SeriesStore};
-use ropewalk_tables::{TablesState, TablesTx};
+use ropewalk_tables::{TablesMark, TablesState, TablesTx};
 
 pub use committed::{AppendedEvents, AppendedSamples, Committed};
 
@@ -53,6 +53,7 @@ pub struct Transaction {
 pub(crate) struct Savepoint {
     kv: KvMark,
     documents: DocumentsMark,
+    tables: TablesMark,
     appends: usize,
     samples: usize,
 }
@@ -273,6 +274,7 @@ impl Transaction {
         Savepoint {
             kv: self.kv.mark(),
             documents: self.documents.mark(),
+            tables: self.tables.mark(),
             appends: self.events.len(),
             samples: self.samples.len(),
         }
@@ -280,7 +282,7 @@ impl Transaction {
 
     pub(crate) fn back_to(&mut self, place: &Savepoint) {
         self.kv.rollback_to(place.kv);
-        self.tables.rolled_back();
+        self.tables.rolled_back(&place.tables);
         self.documents.rolled_back(place.documents);
         self.events.truncate(place.appends);
         self.samples.truncate(place.samples);
@@ -323,6 +325,7 @@ impl Transaction {
     /// A transaction without writes does not touch the log and returns `None`.
     ///
     /// # Errors
+    /// A deferred constraint of a table that is violated; nothing was written.
     /// [`crate::Class::Conflict`] if a key, range, condition or sample read no longer holds; nothing was
     /// written.
     pub fn commit_with(mut self, durability: Durability) -> Result<Option<Committed>> {
@@ -374,7 +377,11 @@ impl Transaction {
     }
 
     /// The operations of the commit; `None` for a transaction without writes.
-    fn into_ready(self) -> Result<Option<Ready>> {
+    fn into_ready(mut self) -> Result<Option<Ready>> {
+        if self.tables.has_deferred() {
+            self.begin_statement();
+            self.tables().check_deferred()?;
+        }
         let Self { db, kv, mut tables, mut documents, events, samples, samples_read, follows, .. } = self;
         let stores = events.stores().map(str::to_owned).collect();
         let (mut operations, guards) = events.into_operations()?;

@@ -10,7 +10,8 @@ use ropewalk::tables::{Array, Interval, Scalar, Value, schema_and_name};
 use crate::access::cursors::CursorShape;
 use crate::catalog::{
     BTREE, Catalog, DATABASE, DATABASE_OWNER, HEAP, INFORMATION_SCHEMA, IndexOf, OWNER, PG_CATALOG, PUBLIC,
-    Relation, SequenceOf, ViewOf, information, projections, show, table_oid,
+    Relation, SequenceOf, ViewOf, collations, extensions, information, operator_classes, projections, show,
+    table_oid,
 };
 use crate::expr::Record;
 use crate::syntax::names::own;
@@ -26,8 +27,6 @@ pub(crate) const SCHEMAS: [(i64, &str); 3] =
 
 /// The language of functions: `internal`.
 const INTERNAL: i64 = 12;
-/// The collation of all text: by bytes.
-const COLLATION: i64 = 950;
 
 /// A row from values of several types.
 macro_rules! row {
@@ -103,12 +102,7 @@ relations! {
         vec![row![HEAP, "heap", "heap_tableam_handler", "t"], row![BTREE, "btree", "bthandler", "i"]]
     };
     "pg_collation" 3456 "oid:o collname collnamespace:o collowner:o collprovider collisdeterministic:b collencoding:i \
-        collcollate collctype colliculocale collversion" => |_| {
-        let row = |oid: i64, name: &str| {
-            row![oid, name.to_owned(), PG_CATALOG, OWNER, "c", true, -1_i64, "C", "C", Value::Null, Value::Null]
-        };
-        vec![row(100, "default"), row(COLLATION, "C")]
-    };
+        collcollate collctype colliculocale collversion" => |_| collations::rows();
     "pg_description" 2609 "objoid:o classoid:o objsubid:i description" => |catalog| {
         let row = |(class, object, column, comment): (i64, i64, i64, &str)| row![object, class, column, comment.to_owned()];
         catalog.descriptions().map(row).collect()
@@ -184,8 +178,8 @@ relations! {
     "pg_subscription" 6100 "oid:o subdbid:o subname subowner:o subenabled:b \
         subbinary:b substream:b subtwophasestate subdisableonerr:b subconninfo subslotname subsynccommit \
         subpublications:T" => none;
-    "pg_extension" 3079 "oid:o extname extowner:o extnamespace:o extrelocatable:b extversion extconfig:O extcondition:T" => none;
-    "pg_available_extensions" 12110 "name default_version installed_version comment" => none;
+    "pg_extension" 3079 "oid:o extname extowner:o extnamespace:o extrelocatable:b extversion extconfig:O extcondition:T" => |_| extensions::installed();
+    "pg_available_extensions" 12110 "name default_version installed_version comment" => |_| extensions::available();
     "pg_language" 2612 "oid:o lanname lanowner:o lanispl:b lanpltrusted:b lanplcallfoid:o laninline:o lanvalidator:o \
         lanacl:T" => |_| {
         vec![row![INTERNAL, "internal", OWNER, false, false, 0_i64, 0_i64, 0_i64, Value::Null]]
@@ -202,7 +196,7 @@ relations! {
     "pg_operator" 2617 "oid:o oprname oprnamespace:o oprowner:o oprkind oprcanmerge:b oprcanhash:b oprleft:o oprright:o \
         oprresult:o oprcom:o oprnegate:o oprcode:o oprrest oprjoin" => none;
     "pg_opclass" 2616 "oid:o opcmethod:o opcname opcnamespace:o opcowner:o opcfamily:o opcintype:o opcdefault:b \
-        opckeytype:o" => none;
+        opckeytype:o" => |_| operator_classes::rows();
     "pg_cast" 2605 "oid:o castsource:o casttarget:o castfunc:o castcontext castmethod" => none;
     "pg_opfamily" 2753 "oid:o opfmethod:o opfname opfnamespace:o opfowner:o" => none;
     "pg_amop" 2602 "oid:o amopfamily:o amoplefttype:o amoprighttype:o amopstrategy:s amoppurpose amopopr:o amopmethod:o \

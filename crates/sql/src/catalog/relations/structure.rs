@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
-use ropewalk::tables::{DefaultValue, Scalar, Schema, Type, Value};
+use ropewalk::tables::{DefaultValue, Deferral, Scalar, Schema, Type, Value};
 
 use super::{length, oids, row, vector};
+use crate::catalog::collations;
+use crate::catalog::operator_classes::class_of;
 use crate::catalog::{
     BTREE, Catalog, ConstraintOf, DEFAULT_OID, HEAP, IndexOf, OWNER, SEQUENCE_COLUMNS, show, table_oid,
 };
@@ -100,7 +102,14 @@ pub(super) fn classes(catalog: &Catalog) -> Vec<Record> {
         rows.push(Class { checks, is_indexed, refers: refers(schema), ..table }.row());
         for index in catalog.indexes_of(schema) {
             rows.push(
-                Class::plain(index.oid(), (space, index.name()), "i", BTREE, index.columns().len()).row(),
+                Class::plain(
+                    index.oid(),
+                    (space, index.name()),
+                    "i",
+                    BTREE,
+                    index.columns().len() + index.included().len(),
+                )
+                .row(),
             );
         }
     }
@@ -183,13 +192,27 @@ struct Attribute<'c> {
     is_required: bool,
     has_default: bool,
     identity: &'static str,
+    /// `s` for a generated column.
+    generated: &'static str,
+    collation: i64,
 }
 
 impl<'c> Attribute<'c> {
     fn of(relation: i64, name: &'c str, ty: Type, number: usize) -> Self {
         let (oid, modifier) = show::type_and_modifier(ty);
-        let (is_required, has_default, identity) = (false, false, "");
-        Self { relation, name, ty, oid, modifier, number, is_required, has_default, identity }
+        Self {
+            relation,
+            name,
+            ty,
+            oid,
+            modifier,
+            number,
+            is_required: false,
+            has_default: false,
+            identity: "",
+            generated: "",
+            collation: if is_collated(ty) { collations::oid(None) } else { 0 },
+        }
     }
 
     fn row(&self) -> Record {
@@ -214,11 +237,11 @@ impl<'c> Attribute<'c> {
             self.has_default,
             false,
             self.identity,
-            "",
+            self.generated,
             false,
             true,
             0_i64,
-            if is_collated(self.ty) { 100 } else { 0_i64 },
+            self.collation,
             Value::Null,
             Value::Null,
             Value::Null,
@@ -236,12 +259,24 @@ pub(super) fn attributes(catalog: &Catalog) -> Vec<Record> {
             let (oid, modifier) = show::type_of(schema, place, column);
             let (is_required, has_default) = (!column.is_nullable(), catalog.default(column).is_some());
             let identity = show::identity(column);
-            rows.push(Attribute { oid, modifier, is_required, has_default, identity, ..attribute }.row());
+            let has_default = has_default || column.generated().is_some();
+            let generated = if column.generated().is_some() { "s" } else { "" };
+            let collation =
+                column.collation().map_or(attribute.collation, |name| collations::oid(Some(name)));
+            let options = Attribute { has_default, identity, generated, collation, ..attribute };
+            rows.push(Attribute { oid, modifier, is_required, ..options }.row());
         }
         for index in catalog.indexes_of(schema) {
             for number in 1..=index.columns().len() {
                 let name = catalog.index_column(index, number).unwrap_or_default();
                 rows.push(Attribute::of(index.oid(), &name, index.column_type(number), number).row());
+            }
+            let columns = index
+                .included()
+                .into_iter()
+                .filter_map(|number| schema.columns().get(usize::try_from(number).ok()?.checked_sub(1)?));
+            for (column, number) in columns.zip(index.columns().len() + 1..) {
+                rows.push(Attribute::of(index.oid(), column.name(), column.column_type(), number).row());
             }
         }
     }
@@ -264,7 +299,7 @@ pub(super) fn attributes(catalog: &Catalog) -> Vec<Record> {
 
 pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
     let row = |index: IndexOf<'_>| {
-        let numbers = index.columns();
+        let (numbers, included) = (index.columns(), index.included());
         let width = numbers.len();
         let (valid, orders, filter) = match index {
             IndexOf::Key(_) => (true, vec![0; width], None),
@@ -283,25 +318,32 @@ pub(super) fn indexes(catalog: &Catalog) -> Vec<Record> {
             .filter_map(|(_, number)| catalog.index_column(index, number))
             .collect();
         let expressions = (!expressions.is_empty()).then(|| expressions.join(", "));
+        let (collations, classes) = (1..=width)
+            .map(|number| {
+                let ty = index.column_type(number);
+                let class = class_of(ty, index.class(number)).map_or(0, |class| class.oid);
+                (if is_collated(ty) { 100 } else { 0 }, class)
+            })
+            .unzip::<i64, i64, Vec<_>, Vec<_>>();
         row![
             index.oid(),
             table_oid(index.table()),
-            length(width),
+            length(numbers.len() + included.len()),
             length(width),
             index.is_unique(),
-            false,
+            index.has_equal_nulls(),
             matches!(index, IndexOf::Key(_)),
             false,
-            true,
+            !index.deferral().is_deferrable(),
             false,
             valid,
             false,
             valid,
             true,
             false,
-            vector(numbers),
-            oids(vec![0; width]),
-            oids(vec![0; width]),
+            vector([numbers, included].concat()),
+            oids(collations),
+            oids(classes),
             vector(orders),
             expressions,
             filter,
@@ -352,8 +394,8 @@ pub(super) fn constraints(catalog: &Catalog) -> Vec<Record> {
             constraint.name().to_owned(),
             catalog.schema_of(table.name()),
             kind,
-            false,
-            false,
+            constraint.deferral().is_deferrable(),
+            constraint.deferral() == Deferral::InitiallyDeferred,
             true,
             table_oid(table),
             0_i64,
@@ -387,7 +429,8 @@ pub(super) fn defaults(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
     for schema in &catalog.tables {
         for (place, column) in schema.columns().iter().enumerate() {
-            if let Some(default) = catalog.default(column) {
+            let generated = || column.generated().map(|expr| catalog.expr(schema, expr));
+            if let Some(default) = catalog.default(column).or_else(generated) {
                 rows.push(row![default_oid(schema, place), table_oid(schema), length(place + 1), default]);
             }
         }

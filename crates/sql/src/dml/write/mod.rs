@@ -63,6 +63,9 @@ pub(crate) struct OnConflict {
 pub(crate) struct Target {
     index: Option<String>,
     places: Vec<usize>,
+    is_deferrable: bool,
+    /// NULLs are equal.
+    nulls_equal: bool,
 }
 
 pub(crate) struct Insert {

@@ -395,6 +395,13 @@ impl Planner<'_> {
 
     fn on_conflict(&mut self, on: &ast::OnConflict, schema: &Schema, scope: &Scope) -> Result<OnConflict> {
         let all = unique_targets(schema);
+        let at_once = |target: Target| match target.is_deferrable {
+            false => Ok(target),
+            true => {
+                let message = "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
+                Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message))
+            }
+        };
         let none = || {
             SqlError::new(
                 state::INVALID_COLUMN_REFERENCE,
@@ -402,7 +409,7 @@ impl Planner<'_> {
             )
         };
         let targets = match &on.conflict_target {
-            None => all,
+            None => all.into_iter().filter(|target| !target.is_deferrable).collect(),
             Some(ast::ConflictTarget::Columns(names)) => {
                 let mut places = Vec::new();
                 for name in names {
@@ -414,20 +421,23 @@ impl Planner<'_> {
                     own.sort_unstable();
                     own == places
                 };
-                vec![all.into_iter().find(same).ok_or_else(none)?]
+                // Another constraint on the same columns may be checked at once.
+                let (deferrable, others): (Vec<_>, Vec<_>) =
+                    all.into_iter().filter(same).partition(|target| target.is_deferrable);
+                vec![at_once(others.into_iter().chain(deferrable).next().ok_or_else(none)?)?]
             }
             Some(ast::ConflictTarget::OnConstraint(name)) => {
                 let names = parts(name)?;
-                let key_name = format!("{}_pkey", schema.unqualified_name());
+                let key_name = schema.key_name().to_owned();
                 let named =
                     |target: &Target| names.last() == Some(target.index.as_ref().unwrap_or(&key_name));
-                vec![all.into_iter().find(named).ok_or_else(|| {
+                vec![at_once(all.into_iter().find(named).ok_or_else(|| {
                     let message = format!(
                         "constraint \"{name}\" for table \"{}\" does not exist",
                         schema.unqualified_name()
                     );
                     SqlError::new(state::UNDEFINED_OBJECT, message)
-                })?]
+                })?)?]
             }
         };
         let update = match &on.action {
@@ -584,17 +594,20 @@ pub(crate) fn assignments_of<'a>(
 fn unique_targets(schema: &Schema) -> Vec<Target> {
     let mut targets = Vec::new();
     if !schema.key_columns().is_empty() {
-        targets.push(Target { index: None, places: schema.key_columns().to_vec() });
+        let places = schema.key_columns().to_vec();
+        targets.push(Target { index: None, places, is_deferrable: false, nulls_equal: false });
     }
-    for index in schema.indexes().iter().filter(|index| index.is_unique() && index.filter().is_none()) {
+    for known in schema.indexes().iter().filter(|index| index.is_unique() && index.filter().is_none()) {
         let place = |column: &ropewalk::tables::IndexColumn| match column.expr {
             TableExpr::Column(ColumnRef::Id(id)) => {
                 schema.columns().iter().position(|column| column.id() == id)
             }
             _ => None,
         };
-        if let Some(places) = index.columns().iter().map(place).collect() {
-            targets.push(Target { index: Some(index.name().to_owned()), places });
+        if let Some(places) = known.columns().iter().map(place).collect() {
+            let (index, is_deferrable) = (Some(known.name().to_owned()), known.deferral().is_deferrable());
+            let nulls_equal = known.has_equal_nulls();
+            targets.push(Target { index, places, is_deferrable, nulls_equal });
         }
     }
     targets

@@ -349,6 +349,7 @@ impl Insert {
                 (None, _) => Value::Null,
             });
         }
+        self.schema.generate(&mut row)?;
         Ok(row)
     }
 }
@@ -366,7 +367,7 @@ impl Target {
         let mut key = Vec::with_capacity(self.places.len());
         for place in &self.places {
             let value = new.column(*place)?.into_owned();
-            if value.is_null() {
+            if value.is_null() && !self.nulls_equal {
                 return Ok(None);
             }
             key.push(value);
@@ -377,8 +378,11 @@ impl Target {
             .iter()
             .zip(key)
             .map(|(place, value)| {
-                let (column, value) = (Box::new(Expr::Column(*place)), Box::new(Expr::Const(value)));
-                Expr::Compare(crate::expr::arith::Compare::Eq, column, value)
+                let column = Box::new(Expr::Column(*place));
+                if value.is_null() {
+                    return Expr::IsNull(column, false);
+                }
+                Expr::Compare(crate::expr::arith::Compare::Eq, column, Box::new(Expr::Const(value)))
             })
             .collect();
         let mut path = Path::choose(schema, 0, &conjuncts, &[], false);
@@ -417,6 +421,11 @@ pub(crate) fn changes(
 ) -> Result<Vec<(usize, Value<'static>)>> {
     let mut changes = Vec::with_capacity(set.len());
     for (place, given) in set {
+        let is_generated = schema.columns().get(*place).is_some_and(|column| column.generated().is_some());
+        // It is computed anyway.
+        if is_generated && matches!(given, Given::Default) {
+            continue;
+        }
         changes.push((
             *place,
             match given {
@@ -451,7 +460,7 @@ fn named<'v>(
     let mut named = Vec::with_capacity(changes.len());
     for (place, value) in changes {
         let column = schema.columns().get(*place).ok_or_else(|| bug("a column beyond its table"))?;
-        if column.identity() == Some(ropewalk::tables::Identity::Always) {
+        if column.identity() == Some(ropewalk::tables::Identity::Always) || column.generated().is_some() {
             let message = format!("column \"{}\" can only be updated to DEFAULT", column.name());
             return Err(SqlError::new(state::GENERATED_ALWAYS, message));
         }

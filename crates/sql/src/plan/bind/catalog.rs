@@ -212,12 +212,7 @@ impl Binder<'_, '_> {
 
     /// Accepts collations: all text is ordered by its bytes, whatever the collation.
     pub(crate) fn collated(&mut self, inner: &ast::Expr, collation: &ast::ObjectName) -> Result<Typed> {
-        let name = parts(collation)?.pop().unwrap_or_default();
-        if !matches!(name.as_str(), "default" | "C" | "POSIX" | "ucs_basic") {
-            let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
-            return Err(SqlError::new(state::UNDEFINED_OBJECT, message)
-                .hint("text is ordered by its bytes: use \"C\""));
-        }
+        crate::catalog::collations::known(&parts(collation)?.pop().unwrap_or_default())?;
         self.bind(inner)
     }
 

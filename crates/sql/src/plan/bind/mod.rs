@@ -7,6 +7,7 @@ pub(crate) mod aggregate;
 pub(crate) mod call;
 pub(crate) mod catalog;
 mod enums;
+mod inet;
 pub(crate) mod interval;
 pub(crate) mod jsonb;
 mod keyword_call;

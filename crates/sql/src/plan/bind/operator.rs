@@ -95,6 +95,9 @@ impl Binder<'_, '_> {
         if let Some(bound) = self.jsonb_operator(&left, op, &right)? {
             return Ok(bound);
         }
+        if let Some(bound) = self.inet_operator(&left, op, &right)? {
+            return Ok(bound);
+        }
         if let Some(op) = arithmetic(op) {
             if let Some(bound) = self.time_arithmetic(op, &left, &right)? {
                 return Ok(bound);

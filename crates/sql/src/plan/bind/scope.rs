@@ -27,6 +27,8 @@ struct Relation {
     qualified_only: bool,
     /// A single-column function, whose name also refers to the column.
     is_scalar: bool,
+    /// Positions of the columns of a table's primary key.
+    key: Vec<usize>,
 }
 
 impl Relation {
@@ -102,7 +104,8 @@ impl Scope {
         }
         let (start, relation) = (self.width(), self.relations.len());
         self.shown.extend((0..columns.len()).map(|place| Shown::Column(relation, place)));
-        self.relations.push(Relation { name, columns, start, qualified_only: false, is_scalar: false });
+        let (qualified_only, is_scalar, key) = (false, false, Vec::new());
+        self.relations.push(Relation { name, columns, start, qualified_only, is_scalar, key });
         Ok(start)
     }
 
@@ -111,6 +114,7 @@ impl Scope {
         let (width, relations, shown) = (self.width(), self.relations.len(), self.shown.len());
         for relation in &other.relations {
             self.add_function(relation.name.clone(), relation.columns.clone(), relation.is_scalar)?;
+            self.set_key(&relation.key);
         }
         self.shown.truncate(shown);
         self.shown.extend(other.shown.iter().map(|shown| match shown {
@@ -125,7 +129,25 @@ impl Scope {
     }
 
     pub(crate) fn add_table(&mut self, name: String, schema: &Schema) -> Result<usize> {
-        self.add(name, columns_of(schema))
+        let start = self.add(name, columns_of(schema))?;
+        self.set_key(schema.key_columns());
+        Ok(start)
+    }
+
+    /// Sets the columns of the primary key of the relation that was added last.
+    pub(crate) fn set_key(&mut self, key: &[usize]) {
+        if let Some(last) = self.relations.last_mut() {
+            last.key = key.to_vec();
+        }
+    }
+
+    /// The type of a column whose value follows from columns for which `is_known` is true: they include the
+    /// primary key of its table.
+    pub(crate) fn determined(&self, column: usize, is_known: &dyn Fn(usize) -> bool) -> Option<Type> {
+        let relation = self.relations.iter().rfind(|relation| relation.start <= column)?;
+        let is_known = |place: &usize| is_known(relation.start + place);
+        let (_, ty) = relation.columns.get(column - relation.start)?;
+        (!relation.key.is_empty() && relation.key.iter().all(is_known)).then_some(*ty)
     }
 
     /// Adds the relation of a function; the name of a single-column function also refers to its column.

@@ -24,7 +24,7 @@ use crate::dml::append_event::Append;
 use crate::dml::keyed::Keyed;
 use crate::dml::merge::Merge;
 use crate::dml::model::ModelWrite;
-use crate::dml::write::{Chain, Delete, Insert, Update};
+use crate::dml::write::{Chain, Delete, Insert, Update, Written};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
 use crate::exec::nested_loop::Node;
@@ -557,13 +557,6 @@ impl Prepared {
                 let (count, columns) = (Some(count), self.columns.clone());
                 return Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") });
             }
-            Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
-            Plan::Chain(chain) => chain.run(access, cx, budget)?,
-            Plan::Model(write) => write.run(&self.parameters, access, cx, budget)?,
-            Plan::Merge(merge) => ("MERGE", merge.run(&self.parameters, access, cx, budget)?),
-            Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
-            Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),
-            Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),
             Plan::Copy(_) => {
                 let error =
                     SqlError::new(state::FEATURE_NOT_SUPPORTED, "COPY needs a client to transport its bytes");
@@ -572,9 +565,29 @@ impl Prepared {
             Plan::Other | Plan::Notify(_) | Plan::Declare(_) => {
                 return Err(crate::expr::bug("a statement that the session runs"));
             }
+            _ => access.writing(|access| self.write(access, cx, budget))?,
         };
         let columns = self.columns.clone();
         Ok(Outcome { count: Some(written.count), columns, rows: written.rows, ..Outcome::of(command) })
+    }
+
+    /// Runs a plan that writes; returns the command's name in the result, and what it wrote.
+    fn write(
+        &self,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<(&'static str, Written)> {
+        Ok(match &self.plan {
+            Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
+            Plan::Chain(chain) => chain.run(access, cx, budget)?,
+            Plan::Model(write) => write.run(&self.parameters, access, cx, budget)?,
+            Plan::Merge(merge) => ("MERGE", merge.run(&self.parameters, access, cx, budget)?),
+            Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
+            Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),
+            Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),
+            _ => return Err(crate::expr::bug("a plan that writes nothing")),
+        })
     }
 }
 

@@ -204,10 +204,13 @@ impl Prepared {
                 estimate: false,
                 statement,
                 format: None,
-                options: None,
-            } => Self::plan_explain(statement, *analyze, planner),
+                options,
+            } => {
+                let analyze = explain::analyzes(*analyze, options.as_deref().unwrap_or_default())?;
+                Self::plan_explain(statement, analyze, planner)
+            }
             ast::Statement::Explain { .. } => {
-                Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"))
+                Err(SqlError::unsupported("this form of EXPLAIN", "use EXPLAIN (options) statement"))
             }
             ast::Statement::ShowVariable { variable } => {
                 let name = crate::types::settings::shown_name(variable);

@@ -130,6 +130,8 @@ pub(super) fn put(out: &mut Writer, name: &str, value: &Value<'_>) {
         | Value::Timestamp(_)
         | Value::Timestamptz(_)
         | Value::Interval(_)
+        | Value::Inet(_)
+        | Value::Cidr(_)
         | Value::Enum(_) => text(out),
     }
 }

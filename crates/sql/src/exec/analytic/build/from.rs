@@ -153,7 +153,7 @@ impl Planner<'_> {
             return Ok(alone);
         }
         if let Some((name, alias, arguments)) = plain_table(factor) {
-            let (relation, own) = match arguments {
+            let (relation, own, key) = match arguments {
                 None => self.named_relation(name)?,
                 Some(arguments) => {
                     let (mut relation, own) = self.table_function(name, arguments)?;
@@ -161,10 +161,12 @@ impl Planner<'_> {
                     if let (Some(alias), [column]) = (alias, relation.names.as_mut_slice()) {
                         *column = folded(&alias.name);
                     }
-                    (relation, own)
+                    (relation, own, Vec::new())
                 }
             };
-            return self.aliased(relation, alias, Some(own));
+            let mut from = self.aliased(relation, alias, Some(own))?;
+            from.scope.set_key(&key);
+            return Ok(from);
         }
         match factor {
             ast::TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
@@ -219,21 +221,22 @@ impl Planner<'_> {
         self.aliased(relation, alias, None)
     }
 
-    /// The relation with a name, and its name without an alias.
-    fn named_relation(&mut self, name: &ast::ObjectName) -> Result<(Relation, String)> {
+    /// The relation with a name, its name without an alias, and the places of a table's primary key.
+    fn named_relation(&mut self, name: &ast::ObjectName) -> Result<(Relation, String, Vec<usize>)> {
         let parts = parts(name)?;
         if let [only] = parts.as_slice() {
             let whole = self.whole()?;
             if let Some(named) = whole.named.iter().rev().find(|named| named.name == *only) {
-                return Ok((named.relation.clone(), only.clone()));
+                return Ok((named.relation.clone(), only.clone(), Vec::new()));
             }
         }
         self.reads = true;
         // A model is known under its complete name.
-        let mut own = table_name(name)?;
+        let (mut own, mut key) = (table_name(name)?, Vec::new());
         let relation: Box<dyn Rows> = match self.table(name) {
             Ok((table, schema)) => {
                 own = self.standing.settings.table_alias(schema.name());
+                key = schema.key_columns().to_vec();
                 Box::new(TableRelation::new(table, schema, self.whole()?.around.clone()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
@@ -242,7 +245,7 @@ impl Planner<'_> {
                 if let Some(kept) = &kept
                     && let Some(view) = crate::access::views::find(&mut self.access, kept)?
                 {
-                    return Ok((self.view(view)?, in_full(kept)));
+                    return Ok((self.view(view)?, in_full(kept), key));
                 }
                 let is_schema = parts.len() == 2 && kept.is_some();
                 match self.model_relation(&parts, is_schema)? {
@@ -261,7 +264,7 @@ impl Planner<'_> {
             }
             Err(error) => return Err(error),
         };
-        Ok((self.scanned(relation)?, own))
+        Ok((self.scanned(relation)?, own, key))
     }
 
     /// The query of a view, which sees nothing of the query that uses it.

@@ -2,6 +2,8 @@
 //!
 //!   FROM ─▶ WHERE ─▶ GROUP BY, aggregates ─▶ HAVING ─▶ windows ─▶ output ─▶ DISTINCT ─▶ ORDER BY ─▶ LIMIT
 
+use std::cell::RefCell;
+
 use datafusion::common::Column;
 use datafusion::functions_window::rank::rank_udwf;
 use datafusion::functions_window::row_number::row_number_udwf;
@@ -28,7 +30,7 @@ use crate::expr::{Expr, Nothing, Order};
 use crate::functions::aggregate::Aggregate;
 use crate::plan::bind::Binder;
 use crate::plan::bind::scope::Scope;
-use crate::plan::{Planner, check_distinct, check_distinct_on, grouped_expr, split};
+use crate::plan::{Planner, check_distinct, check_distinct_on, determined_keys, grouped_expr, split};
 use crate::syntax::names::folded;
 use crate::types::outcome::ResultColumn;
 
@@ -77,6 +79,26 @@ impl Clauses {
         let on = self.on.iter_mut().map(|(expr, _)| expr);
         for expr in self.output.iter_mut().chain(orders).chain(on) {
             *expr = change(std::mem::replace(expr, Expr::Const(Value::Null)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Clauses {
+    /// Adds the columns that the clauses read and the keys determine to the keys.
+    fn add_determined_keys(&mut self, scope: &Scope, reads: &[Vec<usize>]) -> Result<()> {
+        let names: Vec<Expr> = self.keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
+        let further = RefCell::new(Vec::new());
+        let look = |expr: Expr| {
+            determined_keys(&expr, &names, scope, reads, &mut |key, ty| further.borrow_mut().push((key, ty)));
+            Ok(expr)
+        };
+        self.rewrite(&look)?;
+        self.windows.iter_mut().try_for_each(|window| window.rewrite(&look))?;
+        self.sets.iter_mut().try_for_each(|call| call.rewrite(&look))?;
+        self.having = self.having.take().map(look).transpose()?;
+        for key in further.into_inner() {
+            self.keys.add(key);
         }
         Ok(())
     }
@@ -367,8 +389,11 @@ impl Planner<'_> {
     /// GROUP BY, aggregates and HAVING.
     fn group_rows(&mut self, stage: Stage, clauses: &mut Clauses, scope: &Scope) -> Result<Stage> {
         let Stage { plan, cols, inherited } = stage;
-        let names: Vec<Expr> = clauses.keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
         let reads = self.whole()?.reads_of_subqueries(&cols);
+        if clauses.keys.sets.is_none() {
+            clauses.add_determined_keys(scope, &reads)?;
+        }
+        let names: Vec<Expr> = clauses.keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
         let over_groups = |expr: Expr| grouped_expr(expr, &names, scope, &reads);
         clauses.rewrite(&over_groups)?;
         for window in &mut clauses.windows {

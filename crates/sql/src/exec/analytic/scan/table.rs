@@ -76,7 +76,10 @@ impl Rows for TableRelation {
 
     fn narrows(&self, conjunct: &Expr) -> bool {
         // A condition may not be usable alone and still belong to a key of several columns.
-        matches!(conjunct, Expr::Compare(..) | Expr::In(..) | Expr::And(_))
+        match conjunct {
+            Expr::Like(_, like) => like.span().is_some(),
+            _ => matches!(conjunct, Expr::Compare(..) | Expr::In(..) | Expr::And(_)),
+        }
     }
 
     fn scan(

@@ -179,6 +179,9 @@ impl Planner<'_> {
         let has_system =
             matches!(source, Source::Made(_)) && columns.last().is_some_and(|(name, _)| name == "tableoid");
         let start = scope.add(shown, columns)?;
+        if let Source::Table(_, schema) = &source {
+            scope.set_key(schema.key_columns());
+        }
         marks.into_iter().for_each(|(place, mark)| scope.mark(start + place, mark));
         if has_system {
             scope.withhold(start + width - 1);

@@ -176,7 +176,7 @@ impl Planner<'_> {
         let mut aggregates = Vec::new();
         let SelectList { mut output, marks, projected } =
             self.small_projection(&select.projection, &scope, &mut aggregates)?;
-        let group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
+        let mut group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
         let having = self.having(select, &scope, &mut aggregates)?;
         let mut orders = Vec::new();
         for item in order {
@@ -209,6 +209,14 @@ impl Planner<'_> {
         let groups = if group_keys.is_empty() && aggregates.is_empty() && having.is_none() {
             None
         } else {
+            let exprs = orders.iter().map(|order| &order.expr).chain(&distinct_on).chain(&having);
+            crate::plan::add_determined(exprs, &mut group_keys, &scope);
+            for item in &mut output {
+                item.change_exprs(&mut |expr| {
+                    crate::plan::add_determined(std::iter::once(&*expr), &mut group_keys, &scope);
+                    Ok::<_, SqlError>(())
+                })?;
+            }
             let mut over = |expr: &mut Expr| {
                 let taken = std::mem::replace(expr, Expr::Const(Value::Null));
                 *expr = crate::plan::grouped_expr(taken, &group_keys, &scope, &[])?;
