@@ -448,3 +448,30 @@ async fn users_are_limited_by_roles_and_rules() {
     get("/v1/databases/other/collections".to_owned(), ann.clone()).await.refused(403, "permission_denied");
     assert_eq!(get("/v1/databases".to_owned(), ann.clone()).await.ok(), json!({ "databases": ["shop"] }));
 }
+
+#[tokio::test]
+async fn view_is_read_by_pipelines_and_dropped() {
+    let server = people().await;
+    let documents = server.service.database().documents();
+    let view = documents.collection("shop", "adults").unwrap();
+    let stages = json!([{ "$match": { "age": { "$gte": 18 } } }]).to_string();
+    let stages = ropewalk::documents::lang::extjson::parse(&format!("{{\"stages\":{stages}}}")).unwrap();
+    let stages = stages.doc().get("stages").and_then(|stages| stages.as_array()).unwrap().to_buf();
+    let definition = ropewalk::documents::View { on: "people".to_owned(), stages };
+    documents.transact(ropewalk::Durability::Sync, |tx| tx.create_view(&view, &definition)).unwrap();
+    let path = "/v1/databases/shop/collections/adults";
+    let counted = json!({ "pipeline": [{ "$count": "n" }] });
+    let found = server.post(&format!("{path}/documents:aggregate"), counted).await.ok();
+    assert_eq!(found, json!({ "documents": [{ "n": 2 }] }));
+    for call in ["documents:query", "documents:count", "documents:explain"] {
+        server.post(&format!("{path}/{call}"), json!({})).await.refused(400, "invalid_argument");
+    }
+    let distinct = json!({ "field": "age" });
+    server.post(&format!("{path}/documents:distinct"), distinct).await.refused(400, "invalid_argument");
+    server.get(&format!("{path}/documents")).await.refused(400, "invalid_argument");
+    server.get(path).await.refused(400, "invalid_argument");
+    let insert = json!({ "documents": [{}] });
+    server.post(&format!("{path}/documents"), insert).await.refused(400, "invalid_argument");
+    assert_eq!(send(&server, "DELETE", path, &[], "").await.status, 204);
+    server.get(path).await.refused(404, "not_found");
+}
