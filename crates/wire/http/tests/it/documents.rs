@@ -1,5 +1,7 @@
 //! Documents in Extended JSON: by `_id`, by query, in transactions, and their change streams.
 
+use ropewalk::documents::View;
+use ropewalk::documents::lang::{self, Writer};
 use ropewalk_auth::{Caller, Right, Roles};
 use serde_json::{Value, json};
 
@@ -454,10 +456,11 @@ async fn view_is_read_by_pipelines_and_dropped() {
     let server = people().await;
     let documents = server.service.database().documents();
     let view = documents.collection("shop", "adults").unwrap();
-    let stages = json!([{ "$match": { "age": { "$gte": 18 } } }]).to_string();
-    let stages = ropewalk::documents::lang::extjson::parse(&format!("{{\"stages\":{stages}}}")).unwrap();
-    let stages = stages.doc().get("stages").and_then(|stages| stages.as_array()).unwrap().to_buf();
-    let definition = ropewalk::documents::View { on: "people".to_owned(), stages };
+    let mut stages = Writer::array();
+    ["", "$match", "age"].iter().for_each(|name| stages.open_document(name));
+    stages.put("$gte", lang::Value::Int32(18));
+    (0..3).for_each(|_| stages.close());
+    let definition = View { on: "people".to_owned(), stages: stages.finish() };
     documents.transact(ropewalk::Durability::Sync, |tx| tx.create_view(&view, &definition)).unwrap();
     let path = "/v1/databases/shop/collections/adults";
     let counted = json!({ "pipeline": [{ "$count": "n" }] });
