@@ -46,6 +46,7 @@ pub use model::counts::Count;
 pub use model::handle::Collection;
 pub use model::{DOCUMENTS, Documents, DocumentsModel};
 pub use query::aggregate::PIPELINE_BYTES_MAX;
+pub use query::distinct::Distinct;
 pub use query::plan::Hint;
 pub use query::read::{DocumentsRead, Find, SORT_BYTES_MAX};
 pub use query::snapshot_reads::{DocumentCursor, DocumentsAt, Getter};

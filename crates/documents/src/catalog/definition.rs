@@ -235,10 +235,11 @@ impl IndexDef {
             return refuse(&format!("{name:?} is not a valid name"));
         }
         if let Some(partial) = &self.partial {
-            Filter::parse(
-                partial.doc(),
-                &Options { collation: self.collation.clone(), ..Options::default() },
-            )?;
+            let options = Options { collation: self.collation.clone(), ..Options::default() };
+            // With $$NOW or random numbers an entry that is there could not be found again.
+            if Filter::parse(partial.doc(), &options)?.has_expression() {
+                return refuse("a partial filter takes no $expr and no $sampleRate");
+            }
         }
         Ok(())
     }

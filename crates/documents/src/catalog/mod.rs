@@ -73,8 +73,8 @@ pub(crate) fn names_of(database: &str) -> Vec<u8> {
 }
 
 /// The names of later databases sort after this, those of the database before it.
-pub(crate) fn after_database(database: &str) -> Vec<u8> {
-    [b"n", database.as_bytes(), b"\x01"].concat()
+pub(crate) fn after_database(kind: u8, database: &str) -> Vec<u8> {
+    [&[kind], database.as_bytes(), b"\x01"].concat()
 }
 
 /// Database and collection of a [`name_key`], or of the value under a [`gone_key`] when `skip` is zero.

@@ -5,12 +5,22 @@ use std::collections::BTreeSet;
 use crate::catalog::name_key;
 use crate::catalog::view::{VIEW_DEPTH_MAX, View, view_key};
 use crate::error::DocumentsError;
+use crate::lang::budget::{Held, held};
 use crate::lang::error::lang_error;
 use crate::lang::{Options, Pipeline};
 use crate::model::commit_section::{Event, What};
 use crate::model::handle::Collection;
 use crate::transaction::source::Source as _;
 use crate::transaction::tx::DocumentsTx;
+
+/// Memory of a name in the set, in addition to its text, and of the guard of its key.
+const NAME_BYTES: usize = 128;
+
+/// The names that a view reads, also through others, and their memory.
+struct Reads {
+    seen: BTreeSet<String>,
+    held: Held,
+}
 
 impl DocumentsTx<'_> {
     /// The view that has this name, for this transaction; `None` for a collection.
@@ -83,30 +93,31 @@ impl DocumentsTx<'_> {
 
     /// Checks the pipelines of a view and of those that it reads: no circle, and not too deep.
     fn check_view(&mut self, name: &Collection, view: &View) -> Result<(), DocumentsError> {
-        let database = name.database();
-        let mut seen = BTreeSet::from([name.name().to_owned()]);
-        let mut level = vec![view.clone()];
-        for depth in 0.. {
-            let mut next = Vec::new();
-            for view in level {
-                for read in self.read_by(&view)? {
-                    if read == name.name() {
-                        let error = lang_error!(
-                            GraphContainsCycle,
-                            "View cycle detected: {database}.{} reads itself",
-                            name.name()
-                        );
-                        return Err(error.into());
-                    }
-                    if seen.insert(read.clone()) {
-                        next.extend(self.stored_view(database, &read)?);
-                    }
+        let (database, catalog) = (name.database(), self.spaces().catalog);
+        let mut reads = Reads { seen: BTreeSet::new(), held: held("the names of views") };
+        let mut level = self.read_by(view, &mut reads)?;
+        for depth in 1.. {
+            let (mut next, mut has_views) = (Vec::new(), false);
+            for read in level {
+                if read == name.name() {
+                    let error = lang_error!(
+                        GraphContainsCycle,
+                        "View cycle detected: {database}.{} reads itself",
+                        name.name()
+                    );
+                    return Err(error.into());
+                }
+                // What is checked here must be the same when this view is committed.
+                self.kv.guard_key(catalog, &view_key(database, &read));
+                if let Some(view) = self.stored_view(database, &read)? {
+                    has_views = true;
+                    next.extend(self.read_by(&view, &mut reads)?);
                 }
             }
-            if next.is_empty() {
+            if !has_views {
                 break;
             }
-            if depth + 1 >= VIEW_DEPTH_MAX {
+            if depth >= VIEW_DEPTH_MAX {
                 let error = lang_error!(
                     ViewDepthLimitExceeded,
                     "View depth limit exceeded; maximum depth is {VIEW_DEPTH_MAX}"
@@ -118,8 +129,8 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// The collections and views that a view reads.
-    fn read_by(&self, view: &View) -> Result<Vec<String>, DocumentsError> {
+    /// The collections and views that a view reads and that are not among `reads`.
+    fn read_by(&self, view: &View, reads: &mut Reads) -> Result<Vec<String>, DocumentsError> {
         let options = Options { now_ms: self.now_ms(), ..Options::default() };
         let pipeline = Pipeline::parse(view.stages.doc(), &options)?;
         if let Some(output) = pipeline.output() {
@@ -130,8 +141,14 @@ impl DocumentsTx<'_> {
             );
             return Err(error.into());
         }
-        let mut names: Vec<String> = pipeline.collections().into_iter().map(str::to_owned).collect();
-        names.push(view.on.clone());
-        Ok(names)
+        let mut new = Vec::new();
+        for name in pipeline.collections().into_iter().chain([view.on.as_str()]) {
+            if !reads.seen.contains(name) {
+                reads.held.take(2 * (size_of::<String>() + name.len()) + NAME_BYTES)?;
+                reads.seen.insert(name.to_owned());
+                new.push(name.to_owned());
+            }
+        }
+        Ok(new)
     }
 }

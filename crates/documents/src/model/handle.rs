@@ -278,7 +278,7 @@ impl Documents {
         quota(&self.model, self.engine.snapshot().read(), database)
     }
 
-    /// Names of all databases that have a collection, sorted.
+    /// Names of all databases that have a collection or a view, sorted.
     ///
     /// # Errors
     /// Damage.
@@ -286,7 +286,7 @@ impl Documents {
         self.databases_after(None, usize::MAX, |_| true)
     }
 
-    /// Names of databases with a collection, sorted: the first `max` that come after `after` and that `is_wanted`
+    /// Names of databases with a collection or a view, sorted: the first `max` that come after `after` and that `is_wanted`
     /// accepts.
     ///
     /// # Errors
@@ -299,16 +299,27 @@ impl Documents {
     ) -> Result<Vec<String>> {
         let snapshot = self.engine.snapshot();
         let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
-        let mut names = Vec::new();
-        cursor.seek(&after.map_or_else(|| b"n".to_vec(), after_database))?;
-        while names.len() < max && cursor.valid() && cursor.key().first() == Some(&b'n') {
-            let Some((database, _)) = split_name(cursor.key(), 1) else { break };
-            // Names of the next database sort after all names of this one.
-            let next = after_database(database);
-            if is_wanted(database) {
-                names.push(database.to_owned());
+        let (mut names, mut last) = (Vec::new(), after.map(str::to_owned));
+        while names.len() < max {
+            let mut next: Option<String> = None;
+            // The names of collections, and those of views.
+            for kind in [b'n', b'v'] {
+                // Names of the next database sort after all names of the last one.
+                cursor
+                    .seek(&last.as_deref().map_or_else(|| vec![kind], |last| after_database(kind, last)))?;
+                if cursor.valid()
+                    && cursor.key().first() == Some(&kind)
+                    && let Some((database, _)) = split_name(cursor.key(), 1)
+                    && next.as_deref().is_none_or(|next| database < next)
+                {
+                    next = Some(database.to_owned());
+                }
             }
-            cursor.seek(&next)?;
+            let Some(next) = next else { break };
+            if is_wanted(&next) {
+                names.push(next.clone());
+            }
+            last = Some(next);
         }
         Ok(names)
     }

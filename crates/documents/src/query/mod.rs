@@ -3,6 +3,7 @@
 //! A plan only narrows: the filter is evaluated on every document found, unless the key ranges imply it.
 
 pub(crate) mod aggregate;
+pub(crate) mod distinct;
 pub(crate) mod inherent_reads;
 pub(crate) mod plan;
 pub(crate) mod read;

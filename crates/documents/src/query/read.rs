@@ -17,6 +17,7 @@ use crate::index::entry::document_key;
 use crate::lang::budget::Held;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
 use crate::model::handle::Collection;
+use crate::query::distinct::Distinct;
 use crate::query::plan::{Hint, Needs, Wish, plan};
 use crate::query::scan::{Found, Scan};
 use crate::rules::{Access, Caller};
@@ -26,10 +27,6 @@ use crate::transaction::source::Source;
 pub const SORT_BYTES_MAX: usize = 100 << 20;
 /// Keys counted between two checks whether the query may continue.
 const KEYS_PER_LOOK: u64 = 2 << 10;
-/// Most bytes of the result of `distinct`, as of any document.
-const DISTINCT_BYTES_MAX: usize = 16 << 20;
-/// Memory of an entry of its tree, whose capacity may be twice its length.
-const DISTINCT_ENTRY_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned)>() + 16;
 
 /// A query.
 #[derive(Clone)]
@@ -453,29 +450,11 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         let find = Find::shared(Arc::new(filter.clone()));
         // An index on the path provides the values without the documents.
         let mut rows = Rows::needing(self, collection, find, &Needs::Paths(vec![path.to_owned()]))?;
-        let mut values = std::collections::BTreeMap::new();
-        let (held, mut bytes) = (lang::budget::held("distinct"), 0);
+        let mut found = Distinct::under(path, filter.collation().cloned());
         while let Some((_, stored)) = rows.next(self)? {
-            lang::path::each_at(Doc::trusted(&stored), path, &mut |value| {
-                lang::budget::byte_steps(value.payload_bytes())?;
-                let key = lang::key::collated_key_of(value, filter.collation())?;
-                let size = key.len();
-                if bytes <= DISTINCT_BYTES_MAX
-                    && let std::collections::btree_map::Entry::Vacant(free) = values.entry(key)
-                {
-                    let value = Owned::from(value);
-                    held.take(DISTINCT_ENTRY_BYTES + size + value.bytes())?;
-                    free.insert(value);
-                    bytes += size;
-                }
-                Ok(())
-            })?;
-            if bytes > DISTINCT_BYTES_MAX {
-                let max = DISTINCT_BYTES_MAX;
-                return Err(DocumentsError::TooLarge { what: "distinct", bytes, max });
-            }
+            found.add(Doc::trusted(&stored))?;
         }
-        Ok(values.into_values().collect())
+        Ok(found.values())
     }
 
     /// The plan of `find`, as a document; with `run` also execution statistics.

@@ -73,9 +73,14 @@ impl Documents {
     }
 }
 
+/// Most views that are read for one view, each as often as a stage reads it.
+const VIEWS_MAX: usize = 100_000;
+
 thread_local! {
     /// Views that this thread is reading through one another.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// Views that were read for the outermost of them.
+    static READ: Cell<usize> = const { Cell::new(0) };
 }
 
 /// One level of views; ends when dropped.
@@ -91,6 +96,11 @@ impl Level {
             );
             return Err(error.into());
         }
+        let read = if DEPTH.get() == 0 { 0 } else { READ.get() };
+        if read >= VIEWS_MAX {
+            return Err(lang_error!(Overflow, "a view reads other views more than {VIEWS_MAX} times").into());
+        }
+        READ.set(read + 1);
         DEPTH.set(DEPTH.get() + 1);
         Ok(Self)
     }
@@ -105,7 +115,8 @@ impl Drop for Level {
 /// The documents of a view that match: they are computed at once and held.
 ///
 /// # Errors
-/// Errors of the stages; more memory than [`PIPELINE_BYTES_MAX`]; views through more than 20 others.
+/// Errors of the stages; more memory than [`PIPELINE_BYTES_MAX`]; views through more than 20 others, or more
+/// than 100,000 reads of views.
 pub fn view_documents<S: Source<Error = DocumentsError>>(
     view: &View,
     filter: &Filter,

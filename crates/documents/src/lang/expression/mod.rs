@@ -279,6 +279,11 @@ impl Expression {
         Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
     }
 
+    /// True when it has random numbers.
+    pub(crate) fn varies(&self) -> bool {
+        self.0.node.varies()
+    }
+
     pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> LangResult<Val<'e>> {
         self.0.node.evaluate(Env { root, bound: None }, &Run::new())
     }
@@ -635,6 +640,27 @@ fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
 }
 
 impl Node {
+    fn varies(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Constant(_) | Self::Path(..) => false,
+            Self::Random(_) => true,
+            Self::Object(fields) => fields.iter().any(|(_, node)| node.varies()),
+            Self::Array(nodes)
+            | Self::Call(_, nodes)
+            | Self::And(nodes)
+            | Self::Or(nodes)
+            | Self::IfNull(nodes) => nodes.iter().any(Self::varies),
+            Self::Choice(parts) | Self::Filter(parts) | Self::Reduce(parts) => parts.iter().any(Self::varies),
+            Self::Map(parts) => parts.iter().any(Self::varies),
+            Self::Switch(branches, default) => {
+                let branches = branches.iter().any(|(case, then)| case.varies() || then.varies());
+                branches || default.as_deref().is_some_and(Self::varies)
+            }
+            Self::Let(values, body) => values.iter().any(Self::varies) || body.varies(),
+            Self::Percentiles(input, _) => input.varies(),
+        }
+    }
+
     fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
         run.burn(1)?;
         match self {

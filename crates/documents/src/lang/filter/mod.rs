@@ -253,6 +253,29 @@ impl Filter {
         Ok(if self.root.matches(doc, &mut at)? { Some(at) } else { None })
     }
 
+    /// True when it evaluates an expression: `$expr` or `$sampleRate`.
+    pub(crate) fn has_expression(&self) -> bool {
+        self.root.any_expression(&|_| true)
+    }
+
+    /// True when it may differ from one evaluation to the next on the same document: it has random numbers.
+    pub(crate) fn varies(&self) -> bool {
+        self.root.any_expression(&Expression::varies)
+    }
+
+    /// The conditions that are the same at each evaluation, and those that vary; together they are the filter.
+    pub(crate) fn split_varying(self) -> [Option<Self>; 2] {
+        if !self.varies() {
+            return [Some(self), None];
+        }
+        let (varying, fixed): (Vec<Node>, Vec<Node>) =
+            self.root.conjuncts().iter().cloned().partition(|node| node.any_expression(&Expression::varies));
+        [fixed, varying].map(|nodes| {
+            let root = Arc::new(Node::And(nodes));
+            (!root.conjuncts().is_empty()).then(|| Self { root, _held: self._held.clone() })
+        })
+    }
+
     /// True for `{}`.
     #[must_use]
     pub fn is_all(&self) -> bool {
@@ -315,9 +338,12 @@ impl Filter {
     }
 
     /// The branches of an `$or`, each together with all other conditions, for a planner to plan one by one.
-    /// None when there are too many.
+    /// None when there are too many, and for a filter that varies: each branch is evaluated separately.
     #[must_use]
     pub fn branches(&self) -> Option<Vec<Self>> {
+        if self.varies() {
+            return None;
+        }
         let conjuncts = self.root.conjuncts();
         let (at, branches) = conjuncts.iter().enumerate().find_map(|(at, node)| match node {
             Node::Or(branches) => Some((at, branches)),
@@ -391,6 +417,17 @@ impl Node {
         match self {
             Self::And(nodes) => nodes,
             other => std::slice::from_ref(other),
+        }
+    }
+
+    /// True if `is` holds for one of the expressions that are evaluated on a document.
+    fn any_expression(&self, is: &dyn Fn(&Expression) -> bool) -> bool {
+        match self {
+            Self::And(nodes) | Self::Or(nodes) => nodes.iter().any(|node| node.any_expression(is)),
+            Self::Not(node) => node.any_expression(is),
+            Self::Leaf(leaf) => leaf.test.any_expression(is),
+            Self::Expression(expression) => is(expression),
+            Self::Schema(_) => false,
         }
     }
 
@@ -536,6 +573,16 @@ impl Leaf {
 const SIZE_BYTES: usize = 64;
 
 impl Test {
+    fn any_expression(&self, is: &dyn Fn(&Expression) -> bool) -> bool {
+        match self {
+            Self::ElementMatches(node) => node.any_expression(is),
+            Self::ElementPasses(tests) | Self::All(tests) => {
+                tests.iter().any(|(test, _)| test.any_expression(is))
+            }
+            _ => false,
+        }
+    }
+
     fn size(&self) -> usize {
         let of = |value: &Owned| 1 + value.bytes() / SIZE_BYTES;
         let tests = |tests: &[(Self, bool)]| tests.iter().map(|(test, _)| 1 + test.size()).sum();

@@ -144,16 +144,16 @@ impl Densify {
         Ok(Entry { partition, key, value, doc })
     }
 
-    /// The value that is `count` steps after `first`.
-    fn value_at(&self, first: Value<'_>, count: usize) -> Result<Owned, LangError> {
+    /// The value that is `count` steps after `first`; `None` if it is after the last date there is.
+    fn value_at(&self, first: Value<'_>, count: usize) -> Option<Owned> {
         let count = crate::lang::value::number::narrow(count as i64, true);
         let by = product_of(self.step.value(), count);
         match &self.unit {
-            None => Ok(Owned::from(sum_of(first, by))),
+            None => Some(Owned::from(sum_of(first, by))),
             Some(unit) => {
                 let unit = Val::Ref(Value::String(unit));
                 let moved = dates::shift("$densify", &[Val::Ref(first), unit, Val::Ref(by), Val::Missing], 1);
-                Ok(Owned::from(moved?.or_null()))
+                moved.ok().map(|moved| Owned::from(moved.or_null()))
             }
         }
     }
@@ -279,8 +279,8 @@ struct Gap {
     first: Owned,
     /// Steps from the first value to the next.
     count: usize,
-    /// The next value.
-    next: Owned,
+    /// The next value; `None` if it would be after the last date there is, so that it is not due.
+    next: Option<Owned>,
     /// The last value, and whether it is made itself.
     end: Option<(Owned, bool)>,
 }
@@ -307,7 +307,7 @@ impl<'d> Filled<'d> {
             (Bounds::Full, Some((least, most))) => (least.clone(), Some((most.clone(), true))),
             (Bounds::Full | Bounds::Partition, _) => (value, None),
         };
-        Gap { partition, like, next: first.clone(), first, count: 0, end }
+        Gap { partition, like, next: Some(first.clone()), first, count: 0, end }
     }
 
     /// Begins the partition of the next document with a value, unless it has begun.
@@ -323,7 +323,7 @@ impl<'d> Filled<'d> {
     /// True if a value is to be made before the next document, or before the end of the partition.
     fn is_due(&self) -> bool {
         let Some(gap) = &self.current else { return false };
-        let next = gap.next.value();
+        let Some(next) = gap.next.as_ref().map(Owned::value) else { return false };
         let same = self.entries.front().filter(|entry| entry.partition == gap.partition);
         let before_next = match same.and_then(|entry| entry.value.as_ref()) {
             Some(value) => order::compare(next, value.value()).is_lt(),
@@ -350,8 +350,8 @@ impl<'d> Filled<'d> {
             );
         }
         gap.count += 1;
-        let after = self.densify.value_at(gap.first.value(), gap.count)?;
-        let value = std::mem::replace(&mut gap.next, after);
+        let after = self.densify.value_at(gap.first.value(), gap.count);
+        let Some(value) = std::mem::replace(&mut gap.next, after) else { return Ok(None) };
         self.densify.made(gap.like.as_ref().map(DocBuf::doc), value).map(Some)
     }
 
@@ -360,10 +360,10 @@ impl<'d> Filled<'d> {
         self.hold.change(-(entry.doc.bytes().len() as isize))?;
         if let (Some(gap), Some(value)) = (&mut self.current, &entry.value)
             && gap.partition == entry.partition
-            && order::compare(gap.next.value(), value.value()).is_eq()
+            && gap.next.as_ref().is_some_and(|next| order::compare(next.value(), value.value()).is_eq())
         {
             gap.count += 1;
-            gap.next = self.densify.value_at(gap.first.value(), gap.count)?;
+            gap.next = self.densify.value_at(gap.first.value(), gap.count);
         }
         Ok(Some(entry.doc))
     }

@@ -167,11 +167,12 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The leading `$match`, which an index may serve; running the pipeline over its matches gives the same.
+    /// The leading `$match`, which an index may serve; running the pipeline over its matches gives the same, so
+    /// that conditions on random numbers are not part of it.
     #[must_use]
     pub fn leading_filter(&self) -> Option<&Filter> {
         match self.stages.first() {
-            Some(Stage::Match(filter)) => Some(filter),
+            Some(Stage::Match(filter)) if !filter.varies() => Some(filter),
             _ => None,
         }
     }
@@ -233,6 +234,7 @@ impl Pipeline {
         source: &S,
         memory_bytes_max: usize,
     ) -> Result<Stream<'static, S::Error>, S::Error> {
+        source.look()?;
         let memory = Memory::new(memory_bytes_max);
         let (documents, hold) = held("a view", self.run_in(input, source, &memory)?, &memory)?;
         Ok(Box::new(kept(documents, hold)))
@@ -244,6 +246,8 @@ impl Pipeline {
         source: &'a S,
         memory: &Memory,
     ) -> Result<Stream<'a, S::Error>, S::Error> {
+        // Stages cost time without any document, too.
+        steps(DOCUMENT_STEPS * (1 + self.stages.len()))?;
         let mut stream = looked(input, source);
         for (at, stage) in self.stages.iter().enumerate() {
             let limit = match self.stages.get(at + 1) {
@@ -302,7 +306,11 @@ fn parse_stage(
         )),
     };
     let stage = match name {
-        "$match" => Stage::Match(Filter::parse(document(15959)?, options)?),
+        "$match" => {
+            let parts = Filter::parse(document(15959)?, options)?.split_varying();
+            stages.extend(parts.into_iter().flatten().map(Stage::Match));
+            return Ok(());
+        }
         "$project" => {
             let doc = document(15969)?;
             if doc.is_empty() {
@@ -337,13 +345,7 @@ fn parse_stage(
             Stage::Sort(Sort::parse(order.finish().doc())?.ordered(scope.order()))
         }
         "$bucketAuto" => Stage::BucketAuto(BucketAuto::parse(document(40240)?, &scope)?),
-        "$sort" => {
-            let sort = Sort::parse(document(15973)?)?.ordered(scope.order());
-            if sort.fields().is_empty() {
-                refuse!(15976, "$sort stage must have at least one sort key");
-            }
-            Stage::Sort(sort)
-        }
+        "$sort" => Stage::Sort(parse_sort(document(15973)?)?.ordered(scope.order())),
         "$skip" => Stage::Skip(count(5107200)?),
         "$limit" => match count(5107201)? {
             0 => refuse!(15958, "the limit must be positive"),
@@ -430,6 +432,17 @@ pub(crate) fn checked_path(path: &str) -> LangResult<&str> {
         refuse!(16410, "FieldPath field names may not start with '$': {path:?}");
     }
     Ok(path)
+}
+
+fn parse_sort(spec: Doc<'_>) -> LangResult<Sort> {
+    let sort = Sort::parse(spec)?;
+    if sort.fields().is_empty() {
+        refuse!(15976, "$sort stage must have at least one sort key");
+    }
+    if sort.natural().is_some() {
+        refuse!(16410, "FieldPath field names may not start with '$': \"$natural\"");
+    }
+    Ok(sort)
 }
 
 fn parse_unset(operand: Value<'_>) -> LangResult<Projection> {

@@ -281,6 +281,11 @@ impl Frame {
                 });
                 let (low, high) = (bounds.next().transpose()?, bounds.next().transpose()?);
                 let (low, high) = (low.unwrap_or(Bound::Unbounded), high.unwrap_or(Bound::Unbounded));
+                if let (Bound::By(low), Bound::By(high)) = (&low, &high)
+                    && order::compare(low.value(), high.value()).is_gt()
+                {
+                    refuse!(5339900, "Lower bound must not exceed upper bound");
+                }
                 Ok(Self::Range(low, high, unit))
             }
             _ => refuse!(

@@ -217,7 +217,7 @@ fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> LangResult<Vec<O
                 refuse!(TypeMismatch, "$linearFill sorts by a number or a date");
             };
             for gap in first + 1..place {
-                let Some(x) = along(partition, gap).filter(|_| x1 > x0) else {
+                let Some(x) = along(partition, gap).filter(|_| x1 != x0) else {
                     refuse!(6050106, "There can be no repeated values in the sort field");
                 };
                 if let Some(slot) = values.get_mut(gap) {

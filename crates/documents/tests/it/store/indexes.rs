@@ -134,6 +134,11 @@ fn names_and_options_that_clash_are_refused() {
         IndexDef::on(["x"]).expire_after(-5),
         IndexDef::on(["x"]).sparse().partial(d(doc! { "x": 1 })),
         IndexDef::on(["x"]).named("_id_"),
+        IndexDef::on(["x"]).partial(d(doc! { "$sampleRate": 0.5 })),
+        IndexDef::on(["x"]).partial(d(doc! { "$expr": { "$lt": [{ "$rand": {} }, 0.5] } })),
+        IndexDef::on(["x"]).partial(d(doc! { "$nor": [{ "$expr": { "$lt": ["$x", "$$NOW"] } }] })),
+        IndexDef::on(["x"])
+            .partial(d(doc! { "x": { "$elemMatch": { "$expr": { "$lt": ["$x", "$$NOW"] } } } })),
     ] {
         assert_eq!(code(bad), 67);
     }

@@ -1,7 +1,9 @@
 //! Views: created, changed, dropped, read by pipelines, and rejected as collections.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use bson::{Bson, doc};
-use ropewalk_documents::lang::DocBuf;
+use ropewalk_documents::lang::{Code, DocBuf, LangError};
 use ropewalk_documents::{CollectionOptions, Find, IndexDef, View};
 
 use super::pipelines::pipeline;
@@ -158,4 +160,90 @@ fn uses_of_indexes_are_counted() {
     db.find(&c, &Find::filter(d(doc! { "_id": 3 }).doc()).unwrap());
     db.find(&c, &Find::all());
     assert_eq!(uses(), (before.0 + 1, before.1 + 2));
+}
+
+#[test]
+fn concurrent_views_that_read_each_other_conflict() {
+    let db = Db::new();
+    let mut one = db.begin(Isolation::Snapshot);
+    let mut other = db.begin(Isolation::Snapshot);
+    one.d().create_view(&db.coll("a"), &view("b", vec![])).unwrap();
+    other.d().create_view(&db.coll("b"), &view("c", vec![doc! { "$unionWith": "a" }])).unwrap();
+    one.commit().unwrap();
+    assert_eq!(other.commit().unwrap_err().code(), 112);
+    // Collections that are read may change meanwhile.
+    let mut one = db.begin(Isolation::Snapshot);
+    one.d().create_view(&db.coll("d"), &view("e", vec![])).unwrap();
+    db.coll("e").insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    one.commit().unwrap();
+}
+
+#[test]
+fn views_that_read_views_too_often_fail() {
+    let db = Db::new();
+    create(&db, "v0", &view("none", vec![])).unwrap();
+    for level in 1..8 {
+        let below = format!("v{}", level - 1);
+        create(&db, &format!("v{level}"), &view(&below, vec![doc! { "$unionWith": &below }; 40])).unwrap();
+    }
+    assert!(run(&db.coll("v2"), vec![]).unwrap().is_empty());
+    assert_eq!(run(&db.coll("v7"), vec![]).unwrap_err().code(), 15);
+    // The next read counts from zero.
+    assert!(run(&db.coll("v2"), vec![]).unwrap().is_empty());
+}
+
+#[test]
+fn views_without_documents_can_be_ended() {
+    let db = Db::new();
+    create(&db, "v0", &view("none", vec![])).unwrap();
+    create(&db, "v1", &view("v0", vec![doc! { "$unionWith": "v0" }; 10])).unwrap();
+    let looks = AtomicU32::new(0);
+    let look = || match looks.fetch_add(1, Ordering::Relaxed) {
+        3.. => Err(DocumentsError::Interrupted(LangError::new(Code::Interrupted, "it was ended"))),
+        _ => Ok(()),
+    };
+    let mut tx = db.begin(Isolation::Snapshot);
+    let error = tx.d().with_cancellation(&look).aggregate(&db.coll("v1"), &pipeline(vec![])).unwrap_err();
+    assert_eq!(error.code_name(), "Interrupted");
+}
+
+#[test]
+fn database_with_only_a_view_exists() {
+    let db = Db::new();
+    seeded(&db, "c", [doc! { "_id": 1 }].into_iter());
+    let made = |database: &str| {
+        let name = db.documents.collection(database, "v").unwrap();
+        db.documents.transact(SYNC, |tx| tx.create_view(&name, &view("c", vec![]))).unwrap();
+    };
+    made("able");
+    made("app");
+    made("zoo");
+    assert_eq!(db.documents.databases().unwrap(), ["able", "app", "zoo"]);
+    assert_eq!(db.documents.databases_after(Some("able"), 1, |_| true).unwrap(), ["app"]);
+}
+
+#[test]
+fn random_conditions_are_evaluated_once() {
+    let db = Db::new();
+    let c = seeded(&db, "c", (0..2000).map(|n| doc! { "_id": n, "n": n, "m": n % 7 }));
+    c.create_index(&IndexDef::on(["n"])).unwrap();
+    c.create_index(&IndexDef::on(["m"])).unwrap();
+    let half = doc! { "$sampleRate": 0.5 };
+    let rand = doc! { "$expr": { "$lt": [{ "$rand": {} }, 0.5] } };
+    let is_half = |found: usize| assert!((900..1100).contains(&found), "{found}");
+    for condition in [half.clone(), rand] {
+        let matched = vec![doc! { "$match": condition }];
+        is_half(run(&c, matched.clone()).unwrap().len());
+        let union = doc! { "$unionWith": { "coll": "c", "pipeline": matched.clone() } };
+        is_half(run(&db.coll("none"), vec![union]).unwrap().len());
+        let name = format!("v{}", db.documents.views("app").unwrap().len());
+        create(&db, &name, &view("c", matched)).unwrap();
+        is_half(run(&db.coll(&name), vec![]).unwrap().len());
+    }
+    // Each branch of an $or is a scan of its own.
+    let either = doc! { "$or": [{ "n": { "$gte": 0 } }, { "m": { "$gte": 0 } }], "$sampleRate": 0.5 };
+    is_half(c.find(&find(either)).unwrap().count());
+    // The other conditions still select the documents.
+    let some = doc! { "$match": { "n": { "$lt": 10 }, "$sampleRate": 1.0 } };
+    assert_eq!(run(&c, vec![some]).unwrap().len(), 10);
 }

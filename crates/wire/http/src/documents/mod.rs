@@ -39,6 +39,7 @@ use axum::http::request::Parts;
 use ropewalk::documents::lang::{Options, Value, Writer};
 use ropewalk::documents::{
     Caller as Asked, Collection, Count, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
+    not_on_view,
 };
 use ropewalk::{Durability, Seq};
 use ropewalk_auth::{Caller, Right};
@@ -145,12 +146,25 @@ impl DocumentContext {
     fn existing(&self, name: &str) -> Result<(Collection, Arc<Definition>)> {
         let collection = self.collection(name)?;
         let definition = collection.definition().map_err(refused)?;
-        let unknown = || DocumentsError::UnknownCollection {
-            database: self.database.clone(),
-            collection: name.to_owned(),
-        };
-        let definition = definition.ok_or_else(|| refused(unknown()))?;
+        let definition = definition.ok_or_else(|| match collection.view() {
+            Ok(Some(_)) => refused(not_on_view(&self.database, name)),
+            Ok(None) => self.unknown(name),
+            Err(error) => refused(error),
+        })?;
         Ok((collection, definition))
+    }
+
+    /// A collection or a view that exists.
+    fn collection_or_view(&self, name: &str) -> Result<Collection> {
+        let collection = self.collection(name)?;
+        let exists = collection.definition().map_err(refused)?.is_some()
+            || collection.view().map_err(refused)?.is_some();
+        if exists { Ok(collection) } else { Err(self.unknown(name)) }
+    }
+
+    fn unknown(&self, name: &str) -> Problem {
+        let (database, collection) = (self.database.clone(), name.to_owned());
+        refused(DocumentsError::UnknownCollection { database, collection })
     }
 
     /// Reads an existing collection at one snapshot and with the caller's rights.

@@ -307,7 +307,7 @@ async fn aggregate(Place { context, name }: AtCollection, body: JsonText) -> Res
     };
     let (pipeline, form) = context.parse(body, parse).await?;
     let permit = context.reading()?;
-    let (collection, _) = context.existing(&name.collection)?;
+    let collection = context.collection_or_view(&name.collection)?;
     let mut memory = responses::Memory::new(&context.service);
     let documents = if let Some(output) = pipeline.output() {
         let target = output.database.as_deref().unwrap_or(&context.database);

@@ -1,5 +1,7 @@
 //! Documents in Extended JSON: by `_id`, by query, in transactions, and their change streams.
 
+use ropewalk::documents::View;
+use ropewalk::documents::lang::{self, Writer};
 use ropewalk_auth::{Caller, Right, Roles};
 use serde_json::{Value, json};
 
@@ -447,4 +449,32 @@ async fn users_are_limited_by_roles_and_rules() {
     send(&server, "PUT", PEOPLE, &[("authorization", ann)], "{}").await.refused(403, "permission_denied");
     get("/v1/databases/other/collections".to_owned(), ann.clone()).await.refused(403, "permission_denied");
     assert_eq!(get("/v1/databases".to_owned(), ann.clone()).await.ok(), json!({ "databases": ["shop"] }));
+}
+
+#[tokio::test]
+async fn view_is_read_by_pipelines_and_dropped() {
+    let server = people().await;
+    let documents = server.service.database().documents();
+    let view = documents.collection("shop", "adults").unwrap();
+    let mut stages = Writer::array();
+    ["", "$match", "age"].iter().for_each(|name| stages.open_document(name));
+    stages.put("$gte", lang::Value::Int32(18));
+    (0..3).for_each(|_| stages.close());
+    let definition = View { on: "people".to_owned(), stages: stages.finish() };
+    documents.transact(ropewalk::Durability::Sync, |tx| tx.create_view(&view, &definition)).unwrap();
+    let path = "/v1/databases/shop/collections/adults";
+    let counted = json!({ "pipeline": [{ "$count": "n" }] });
+    let found = server.post(&format!("{path}/documents:aggregate"), counted).await.ok();
+    assert_eq!(found, json!({ "documents": [{ "n": 2 }] }));
+    for call in ["documents:query", "documents:count", "documents:explain"] {
+        server.post(&format!("{path}/{call}"), json!({})).await.refused(400, "invalid_argument");
+    }
+    let distinct = json!({ "field": "age" });
+    server.post(&format!("{path}/documents:distinct"), distinct).await.refused(400, "invalid_argument");
+    server.get(&format!("{path}/documents")).await.refused(400, "invalid_argument");
+    server.get(path).await.refused(400, "invalid_argument");
+    let insert = json!({ "documents": [{}] });
+    server.post(&format!("{path}/documents"), insert).await.refused(400, "invalid_argument");
+    assert_eq!(send(&server, "DELETE", path, &[], "").await.status, 204);
+    server.get(path).await.refused(404, "not_found");
 }

@@ -2,6 +2,9 @@
 //!
 //! Every role is built in: each represents rights of the server on one database or on all.
 
+use std::collections::BTreeSet;
+
+use ropewalk::documents::DATABASE_NAME_BYTES_MAX;
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk_auth::{Right, Roles};
 
@@ -9,6 +12,7 @@ use crate::auth::users::{EVERY, ROLES, put_roles};
 use crate::call::Call;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::reply::check_list;
 
 /// MongoDB's names of the actions that a right allows on the collections of a database.
 const ACTIONS: &[(Right, &[&str])] = &[
@@ -100,6 +104,10 @@ impl Role<'_> {
 
 /// The role of that name; `None` if the database has no such role.
 fn role<'a>(name: &'a str, database: &'a str) -> Option<Role<'a>> {
+    // No database has a longer name, and each role repeats it.
+    if database.len() > DATABASE_NAME_BYTES_MAX {
+        return None;
+    }
     let found = ROLES.iter().find_map(|(one, all, rights)| {
         (*one == name || *all == name && database == "admin").then_some(*rights)
     });
@@ -114,21 +122,41 @@ fn roles_of(database: &str) -> impl Iterator<Item = Role<'_>> {
     names.filter_map(move |name| role(name, database))
 }
 
-/// The roles that a value of `rolesInfo` names.
-fn named<'a>(value: Value<'a>, database: &'a str, found: &mut Vec<Role<'a>>) -> Outcome<()> {
-    match value {
-        Value::String(name) => found.extend(role(name, database)),
-        Value::Document(doc) => {
-            let args = Args::statement("rolesInfo", doc, &["role", "db"])?;
-            let (name, database) = (args.text("role")?, args.text("db")?);
-            found.extend(role(args.needed("role", name)?, args.needed("db", database)?));
-        }
-        _ => {
-            let message = "rolesInfo takes 1, a name, { role, db }, or a list of these";
-            return Err(Failure::new(Code::BadValue, message));
+/// The list of a reply to `rolesInfo`.
+struct List<'c, 'a> {
+    call: &'c Call<'a>,
+    privileges: bool,
+    /// Names and databases of the roles in it: each is listed once.
+    listed: BTreeSet<(&'a str, &'a str)>,
+    out: Writer,
+}
+
+impl<'a> List<'_, 'a> {
+    /// Adds the roles that a value names.
+    fn add(&mut self, value: Value<'a>) -> Outcome<()> {
+        match value {
+            Value::String(name) => self.put(role(name, self.call.database)),
+            Value::Document(doc) => {
+                let args = Args::statement("rolesInfo", doc, &["role", "db"])?;
+                let (name, database) = (args.text("role")?, args.text("db")?);
+                self.put(role(args.needed("role", name)?, args.needed("db", database)?))
+            }
+            _ => {
+                let message = "rolesInfo takes 1, a name, { role, db }, or a list of these";
+                Err(Failure::new(Code::BadValue, message))
+            }
         }
     }
-    Ok(())
+
+    fn put(&mut self, role: Option<Role<'a>>) -> Outcome<()> {
+        self.call.may_go_on()?;
+        let Some(role) = role else { return Ok(()) };
+        if self.listed.insert((role.name, role.database)) {
+            role.put(self.privileges, &mut self.out);
+            check_list(&self.out, "roles", "name fewer roles")?;
+        }
+        Ok(())
+    }
 }
 
 /// `rolesInfo`
@@ -136,20 +164,18 @@ pub(crate) fn info(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["showPrivileges", "showBuiltinRoles", "showAuthenticationRestrictions"])?;
     call.args.not_offered(&["showAuthenticationRestrictions"])?;
     let privileges = call.args.flag("showPrivileges")?.unwrap_or(false);
-    let mut found = Vec::new();
+    let mut list = List { call, privileges, listed: BTreeSet::new(), out: Writer::new() };
+    list.out.open_array("roles");
     match call.args.needed("rolesInfo", call.args.get("rolesInfo"))? {
-        Value::Array(list) => list.values().try_for_each(|value| named(value, call.database, &mut found))?,
+        Value::Array(values) => values.values().try_for_each(|value| list.add(value))?,
         // Without the built-in roles the list is empty: users cannot make roles.
         one if one.as_integer() == Some(1) => {
             if call.args.flag("showBuiltinRoles")?.unwrap_or(false) {
-                found.extend(roles_of(call.database));
+                roles_of(call.database).try_for_each(|role| list.put(Some(role)))?;
             }
         }
-        value => named(value, call.database, &mut found)?,
+        value => list.add(value)?,
     }
-    let mut out = Writer::new();
-    out.open_array("roles");
-    found.iter().for_each(|role| role.put(privileges, &mut out));
-    out.close();
-    Ok(out)
+    list.out.close();
+    Ok(list.out)
 }

@@ -16,7 +16,7 @@ use crate::call::client::{Client, Line};
 use crate::call::concerns::unsatisfied;
 use crate::call::{Call, RESERVED};
 use crate::command::table::{API_VERSION_1, Command, OF_DATABASES, Run, SNAPSHOT_READS, TAKES_SEQUENCES};
-use crate::crud::{change_streams, read, write};
+use crate::crud::{change_streams, read, views, write};
 use crate::models::{change, collections};
 use crate::protocol::failure::{
     self, Code, Failure, NOT_RESUMABLE, Outcome, RESUMABLE, RETRYABLE, TRANSIENT, is_retriable, is_transient,
@@ -90,11 +90,26 @@ fn count_use(shared: &Shared, request: &Request, name: &str, began: Instant) {
     let Some(database) = request.database().filter(|database| *database != RESERVED) else { return };
     let collection = request.body().get(field).and_then(Value::as_str);
     match (name, Kind::of(name), collection) {
-        (_, Some(kind), Some(collection)) => shared.usage.add(database, collection, kind, began.elapsed()),
+        (_, Some(kind), Some(collection)) => {
+            let exists = || exists(shared, database, collection).unwrap_or(false);
+            shared.usage.add((database, collection), kind, began.elapsed(), exists);
+        }
+        // The value is the namespace that is no longer there.
+        ("renameCollection", _, Some(namespace)) => {
+            if let Some((database, collection)) = namespace.split_once('.') {
+                shared.usage.forget(database, Some(collection));
+            }
+        }
         ("drop", _, Some(collection)) => shared.usage.forget(database, Some(collection)),
         ("dropDatabase", ..) => shared.usage.forget(database, None),
         _ => {}
     }
+}
+
+/// True for a collection or a view.
+fn exists(shared: &Shared, database: &str, name: &str) -> Outcome<bool> {
+    let collection = shared.documents.collection(database, name)?;
+    Ok(collection.definition()?.is_some() || views::named(&collection)?.is_some())
 }
 
 /// The failure of a fail point, with its labels.

@@ -126,7 +126,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("listDatabases", Run::Read(definitions::list_databases), "lists databases"),
     command("validate", Run::Read(definitions::validate), "checks a collection and its indexes"),
     command("usersInfo", Run::Read(users::info), "lists users"),
-    command("rolesInfo", Run::Quick(roles::info), "lists roles"),
+    command("rolesInfo", Run::Read(roles::info), "lists roles"),
     command("createUser", Run::Users, "makes a user"),
     command("updateUser", Run::Users, "changes a user's password or roles"),
     command("dropUser", Run::Users, "drops a user"),

@@ -390,6 +390,9 @@ pub(crate) fn create_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
         defs.extend(index_def(index)?);
     }
     let before = collection.definition()?;
+    if before.is_none() {
+        views::refuse(&collection)?;
+    }
     let count = |definition: &Option<std::sync::Arc<Definition>>| {
         definition.as_ref().map_or(0, |definition| definition.indexes().len() as i64 + 1)
     };

@@ -59,7 +59,8 @@ pub(crate) const FIND_FIELDS: &[&str] = &[
     "oplogReplay",
 ];
 
-/// A query for one document by its `_id`: short, whatever is stored.
+/// A query for one document of a collection by its `_id`: short, whatever is stored. A view is not: its pipeline
+/// runs.
 pub(crate) fn is_point(call: &Call<'_>) -> bool {
     if call.args.name != "find" || call.in_transaction {
         return false;
@@ -70,6 +71,7 @@ pub(crate) fn is_point(call: &Call<'_>) -> bool {
     match (fields.next(), fields.next()) {
         (Some(("_id", value)), None) => {
             !matches!(value, Value::Document(_) | Value::Array(_) | Value::Regex(..))
+                && call.collection().is_ok_and(|named| named.definition().is_ok_and(|found| found.is_some()))
         }
         _ => false,
     }
@@ -454,15 +456,14 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
             }
         }
     };
+    let values = match values {
+        Some(values) => values,
+        None => views::distinct(call, &collection, path)?,
+    };
     let mut out = Writer::new();
-    match values {
-        Some(values) => {
-            out.open_array("values");
-            values.iter().for_each(|value| out.put("", value.value()));
-            out.close();
-        }
-        None => out.put("values", Value::Array(views::distinct(call, &collection, path)?.doc())),
-    }
+    out.open_array("values");
+    values.iter().for_each(|value| out.put("", value.value()));
+    out.close();
     put_snapshot_time(call, &mut out, at);
     Ok(out)
 }
@@ -568,15 +569,32 @@ pub(crate) fn computed(
     pipeline: &Pipeline,
     hint: Option<&Hint>,
 ) -> Outcome<(VecDeque<DocBuf>, usize, Seq)> {
+    let mut ready = Ready::default();
+    let at = each_computed(call, collection, pipeline, hint, &mut |document| ready.push(document).map(drop))?;
+    let (documents, bytes) = ready.done();
+    Ok((documents, bytes, at))
+}
+
+/// Passes the documents of a pipeline that writes nothing to `each`; returns the commit that they are of.
+///
+/// # Errors
+/// Those of its stages and of `each`.
+pub(crate) fn each_computed(
+    call: &Call<'_>,
+    collection: Option<&Collection>,
+    pipeline: &Pipeline,
+    hint: Option<&Hint>,
+    each: &mut dyn FnMut(DocBuf) -> Result<(), DocumentsError>,
+) -> Outcome<Seq> {
     if let Some(transaction) = call.transaction()? {
-        let (documents, bytes) = transaction.run(false, |tx| {
+        transaction.run(false, |tx| {
             let mut input = Ready::default();
             match collection {
                 Some(collection) if !pipeline.collections().is_empty() || is_view(tx, collection) => {
                     for document in tx.aggregate(collection, pipeline)? {
-                        input.push(document)?;
+                        each(document)?;
                     }
-                    return Ok(input.done());
+                    return Ok(());
                 }
                 Some(collection) => {
                     let find = input_of(pipeline, hint);
@@ -585,9 +603,9 @@ pub(crate) fn computed(
                 None => {}
             }
             let input = input.done().0.into_iter().map(Ok);
-            run(call, pipeline, Box::new(input), &Alone(call))
+            run(call, pipeline, Box::new(input), &Alone(call), each)
         })?;
-        return Ok((documents, bytes, call.seq()));
+        return Ok(call.seq());
     }
     let snapshot = call.snapshot()?;
     let look = || call.may_go_on();
@@ -600,8 +618,8 @@ pub(crate) fn computed(
         }
         None => Box::new(std::iter::empty()),
     };
-    let (documents, bytes) = run(call, pipeline, input, &others)?;
-    Ok((documents, bytes, snapshot.seq()))
+    run(call, pipeline, input, &others, each)?;
+    Ok(snapshot.seq())
 }
 
 /// Replaces `$listLocalSessions` at the start of a pipeline by the sessions: those with transactions, and the
@@ -689,15 +707,15 @@ fn run<S: lang::Source<Error = DocumentsError>>(
     pipeline: &Pipeline,
     input: lang::Stream<'_, DocumentsError>,
     source: &S,
-) -> Outcome<(VecDeque<DocBuf>, usize)> {
-    let mut ready = Ready::default();
+    each: &mut dyn FnMut(DocBuf) -> Result<(), DocumentsError>,
+) -> Outcome<()> {
     for (place, document) in pipeline.run(input, source, PIPELINE_BYTES_MAX)?.enumerate() {
-        ready.push(document?)?;
+        each(document?)?;
         if place % DOCUMENTS_PER_LOOK == 0 {
             call.may_go_on()?;
         }
     }
-    Ok(ready.done())
+    Ok(())
 }
 
 /// The other collections of the database, at one snapshot.

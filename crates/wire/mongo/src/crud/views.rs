@@ -5,13 +5,13 @@
 //! ```
 //! A view is read with the rights and rules that bind the caller on the collections that it reads.
 
-use ropewalk::documents::lang::{Doc, DocBuf, Options, Pipeline, Value, Writer};
-use ropewalk::documents::{Collection, View, not_on_view};
+use ropewalk::documents::lang::{self, Doc, DocBuf, LangError, Options, Owned, Pipeline, Value, Writer};
+use ropewalk::documents::{Collection, Distinct, View, not_on_view};
 use ropewalk_auth::Right;
 
 use crate::call::Call;
-use crate::crud::read::{FIRST_BATCH, computed, first_batch};
-use crate::crud::write::int;
+use crate::crud::read::{FIRST_BATCH, computed, each_computed, first_batch};
+use crate::crud::write::{int, sort};
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::state::cursors::Source;
@@ -141,6 +141,10 @@ impl Stages {
         if args.get("hint").is_some() {
             return Err(no_hint());
         }
+        if sort(args)?.is_some_and(|sort| sort.natural().is_some()) {
+            let message = "a view has no natural order: $natural cannot sort it";
+            return Err(LangError::new(lang::Code::InvalidPipelineOperator, message).into());
+        }
         if let Some(query) = args.document(query)?.filter(|query| !query.is_empty()) {
             stages.add("$match", Value::Document(query));
         }
@@ -197,24 +201,10 @@ pub(crate) fn count(call: &Call<'_>, view: &Collection) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// The values of `distinct` on a view, an array.
-pub(crate) fn distinct(call: &Call<'_>, view: &Collection, path: &str) -> Outcome<DocBuf> {
-    let mut stages = Stages::of(&call.args, "query")?;
-    // An array on the path counts as its elements.
-    let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
-    for end in ends {
-        let parent = format!("${}", path.get(..end).unwrap_or(path));
-        stages.add("$unwind", Value::String(&parent));
-    }
-    stages.0.open_document("");
-    stages.0.open_document("$group");
-    stages.0.put("_id", Value::Null);
-    stages.0.open_document("values");
-    stages.0.put("$addToSet", Value::String(&format!("${path}")));
-    stages.0.close();
-    stages.0.close();
-    stages.0.close();
-    let (documents, ..) = computed(call, Some(view), &stages.parse(call)?, None)?;
-    let values = documents.front().and_then(|document| document.doc().get("values"));
-    Ok(values.and_then(Value::as_array).unwrap_or(Doc::empty()).to_buf())
+/// The values of `distinct` on a view.
+pub(crate) fn distinct(call: &Call<'_>, view: &Collection, path: &str) -> Outcome<Vec<Owned>> {
+    let stages = Stages::of(&call.args, "query")?;
+    let mut found = Distinct::under(path, call.args.collation()?);
+    each_computed(call, Some(view), &stages.parse(call)?, None, &mut |document| found.add(document.doc()))?;
+    Ok(found.values())
 }

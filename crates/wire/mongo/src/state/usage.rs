@@ -1,6 +1,7 @@
 //! Number and time of the commands on each collection, for `top`.
 //!
-//! Counted since the start of the server, for commands that succeeded. Dropping a collection forgets it.
+//! Counted since the start of the server, for commands that succeeded on a collection or view that exists.
+//! Dropping a collection forgets it.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
@@ -76,8 +77,14 @@ const KINDS: [Kind; 7] =
 pub(crate) struct Usage(RwLock<HashMap<String, HashMap<String, Counts>>>);
 
 impl Usage {
-    /// Counts a command.
-    pub(crate) fn add(&self, database: &str, collection: &str, kind: Kind, took: Duration) {
+    /// Counts a command; one on a collection that was not counted before only if it `exists`.
+    pub(crate) fn add(
+        &self,
+        (database, collection): (&str, &str),
+        kind: Kind,
+        took: Duration,
+        exists: impl FnOnce() -> bool,
+    ) {
         let count = |counts: &Counts| {
             if let Some((micros, number)) = counts.0.get(kind as usize) {
                 micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
@@ -90,7 +97,7 @@ impl Usage {
         }
         let is_full = known.values().map(HashMap::len).sum::<usize>() >= COLLECTIONS_MAX;
         drop(known);
-        if !is_full {
+        if !is_full && exists() {
             let mut known = self.0.write().unwrap_or_else(|held| held.into_inner());
             count(known.entry(database.to_owned()).or_default().entry(collection.to_owned()).or_default());
         }

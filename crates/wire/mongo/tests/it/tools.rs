@@ -37,6 +37,14 @@ async fn use_of_collections_and_indexes_is_reported() {
     client.ok(doc! { "drop": "c" }).await;
     let top = client.ok(admin(doc! { "top": 1 })).await;
     assert!(top.get_document("totals").unwrap().get("app.c").is_none());
+    // Names without a collection are not counted, and one that is no longer there is forgotten.
+    client.find("none", doc! {}).await;
+    client.ok(doc! { "insert": "old", "documents": [{}] }).await;
+    client.ok(admin(doc! { "renameCollection": "app.old", "to": "app.new" })).await;
+    client.ok(doc! { "create": "v", "viewOn": "none", "pipeline": [] }).await;
+    let top = client.ok(admin(doc! { "top": 1 })).await;
+    let named = |name: &str| top.get_document("totals").unwrap().contains_key(name);
+    assert_eq!(["app.none", "app.old", "app.v"].map(named), [false, false, true]);
     assert_eq!(client.refused(doc! { "top": 1 }).await.0, 13);
     let bad = doc! { "aggregate": "c", "cursor": {}, "pipeline": [{ "$indexStats": { "a": 1 } }] };
     assert_eq!(client.refused(bad).await.0, 28803);
@@ -88,4 +96,11 @@ async fn roles_and_privileges_are_reported() {
     assert!(named.get_array("roles").unwrap()[1].as_document().unwrap().get_array("privileges").is_ok());
     assert_eq!(roles(named), ["app.read", "admin.root"]);
     assert_eq!(client.refused(doc! { "rolesInfo": true }).await.0, 2);
+    // Each role is listed once, and the list is at most one document.
+    let again = admin(doc! { "rolesInfo": vec!["root"; 100_000], "showPrivileges": true });
+    assert_eq!(roles(client.ok(again).await), ["admin.root"]);
+    let long = doc! { "rolesInfo": [{ "role": "read", "db": "d".repeat(64) }] };
+    assert!(roles(client.ok(long).await).is_empty());
+    let many: Vec<_> = (0..60_000).map(|n| doc! { "role": "dbOwner", "db": format!("d{n}") }).collect();
+    assert_eq!(client.refused(doc! { "rolesInfo": many, "showPrivileges": true }).await.0, 10334);
 }

@@ -87,6 +87,7 @@ async fn operations_that_views_lack_are_rejected_with_mongodbs_codes() {
         (166, doc! { "delete": "v", "deletes": [{ "q": {}, "limit": 0 }] }),
         (166, doc! { "findAndModify": "v", "query": {}, "remove": true }),
         (166, doc! { "createIndexes": "v", "indexes": [{ "key": { "a": 1 }, "name": "a" }] }),
+        (166, doc! { "createIndexes": "v", "indexes": [{ "key": { "_id": 1 }, "name": "_id_" }] }),
         (166, doc! { "listIndexes": "v" }),
         (166, doc! { "collStats": "v" }),
         (166, doc! { "validate": "v" }),
@@ -95,6 +96,7 @@ async fn operations_that_views_lack_are_rejected_with_mongodbs_codes() {
         (166, doc! { "aggregate": "v", "cursor": {}, "pipeline": [{ "$changeStream": {} }] }),
         (167, doc! { "find": "v", "hint": "_id_" }),
         (167, doc! { "aggregate": "v", "cursor": {}, "pipeline": [], "hint": "_id_" }),
+        (168, doc! { "find": "v", "sort": { "$natural": -1 } }),
         (48, doc! { "create": "v" }),
         (48, doc! { "create": "c", "viewOn": "d" }),
         (48, doc! { "create": "v", "viewOn": "d" }),
@@ -129,4 +131,47 @@ async fn rules_of_the_collection_apply_to_readers_of_a_view() {
     assert_eq!(found.iter().map(|document| document.get_i32("n").unwrap()).collect::<Vec<_>>(), [5]);
     let listed = doc! { "aggregate": "v", "cursor": {}, "pipeline": [{ "$match": { "n": { "$gt": 0 } } }, { "$count": "n" }] };
     assert_eq!(batch(&reader.ok(listed).await, "firstBatch"), [doc! { "n": 1 }]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn distinct_of_a_view_is_that_of_a_collection() {
+    let mut client = Server::new().connect();
+    let all = [
+        doc! { "_id": 0, "n": null, "arr": [1, [2, 3]] },
+        doc! { "_id": 1, "n": 5, "in": [{ "a": [7, null] }, { "a": 8 }, 9] },
+        doc! { "_id": 2, "n": [5, [6]], "in": { "a": [] } },
+    ];
+    client.ok(doc! { "insert": "c", "documents": all.to_vec() }).await;
+    client.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] }).await;
+    for key in ["n", "arr", "arr.0", "arr.1", "in", "in.a", "in.0.a", "none"] {
+        let mut of = async |name: &str| {
+            let found = client.ok(doc! { "distinct": name, "key": key }).await;
+            found.get_array("values").unwrap().clone()
+        };
+        let expected = of("c").await;
+        assert_eq!(of("v").await, expected, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_without_documents_end_at_their_deadline() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "v0", "viewOn": "none", "pipeline": [] }).await;
+    for level in 1..8 {
+        let below = format!("v{}", level - 1);
+        let stages = vec![doc! { "$unionWith": &below }; 40];
+        client.ok(doc! { "create": format!("v{level}"), "viewOn": below, "pipeline": stages }).await;
+    }
+    assert_eq!(client.refused(doc! { "find": "v7", "maxTimeMS": 1 }).await.0, 50);
+    // Its pipeline runs for a query by `_id`, too.
+    assert_eq!(client.refused(doc! { "find": "v7", "filter": { "_id": 1 }, "maxTimeMS": 1 }).await.0, 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn database_with_only_a_view_is_listed() {
+    let mut client = Server::new().connect();
+    client.ok(doc! { "create": "v", "viewOn": "c", "pipeline": [] }).await;
+    let listed = client.ok(doc! { "listDatabases": 1, "nameOnly": true, "$db": "admin" }).await;
+    let names = listed.get_array("databases").unwrap();
+    assert!(names.iter().any(|entry| entry.as_document().unwrap().get_str("name").unwrap() == "app"));
 }
