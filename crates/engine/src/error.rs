@@ -2,7 +2,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ropewalk_base::{DecodeError, Lsn, Seq};
+use ropewalk_base::{ContentHash, DecodeError, Lsn, Seq};
 use ropewalk_log::LogError;
 use ropewalk_log::shared::EntryIndex;
 use ropewalk_store::StoreError;
@@ -99,6 +99,30 @@ pub enum EngineError {
         /// The entry.
         index: EntryIndex,
         /// The difference.
+        what: Arc<str>,
+    },
+    /// The contents of this node are not those of most nodes. The node has stopped, and its directory is not opened any more.
+    #[error(
+        "this node differs from the others at commit {seq}: the hash of {what} is {own} here, and {other} on most nodes"
+    )]
+    Differs {
+        /// The commit as of which the nodes were compared.
+        seq: Seq,
+        /// What was compared, with the names of keyspaces if they are known.
+        what: Arc<str>,
+        /// Hash of this node.
+        own: ContentHash,
+        /// Hash of most nodes.
+        other: ContentHash,
+    },
+    /// The directory is that of a node whose contents were found to differ.
+    #[error(
+        "{path}: {what}; this copy is not opened any more: replace it by a checkpoint, or by an empty directory"
+    )]
+    Distrusted {
+        /// The file that says so.
+        path: PathBuf,
+        /// Contents of the file.
         what: Arc<str>,
     },
     /// The memory budget is spent and flushing does not keep up or fails.
