@@ -244,8 +244,12 @@ impl Node {
 
     /// The hashes that this node reports to its leader.
     pub fn hash_report(&self) -> HashReport {
-        let slice = self.engine().comparisons().slice.map(|(request, slice)| (request, slice.hash));
-        HashReport { marks: self.engine().hash_marks(), slice }
+        HashReport::of(self.engine())
+    }
+
+    /// True when hashes that another node has reported differ from those of this node. Those of other commits do not.
+    pub fn differs(&self, report: &HashReport) -> bool {
+        report.differs(&self.hash_report())
     }
 
     /// Notes the hashes that a follower has reported to this node, if it leads.

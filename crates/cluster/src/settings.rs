@@ -16,8 +16,8 @@ pub struct Settings {
     pub read_wait: Duration,
     /// About how many bytes of entries one read returns. Default 1 MiB.
     pub read_bytes: usize,
-    /// How long the leader waits for reports before it states a hash that less than half of the nodes have reported. Default
-    /// 12 s: four leases.
+    /// How long after the first report the leader waits for further ones before it states a hash that not more than half of the
+    /// nodes have. Default 12 s: four leases.
     pub hash_time: Duration,
     /// About how many bytes of contents the nodes hash at a time while they compare all of them. Default 16 MiB, which takes
     /// some tens of milliseconds, in which no entry is applied.

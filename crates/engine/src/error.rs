@@ -116,9 +116,7 @@ pub enum EngineError {
         other: ContentHash,
     },
     /// The directory is that of a node whose contents were found to differ.
-    #[error(
-        "{path}: {what}; this copy is not opened any more: replace it by a checkpoint, or by an empty directory"
-    )]
+    #[error("{path}: {what}; this copy is not opened any more: start the node with an empty directory")]
     Distrusted {
         /// The file that says so.
         path: PathBuf,

@@ -3,6 +3,8 @@
 use ropewalk::Seq;
 use ropewalk::events::SequencedEvent;
 
+use crate::database::remote::Contents;
+
 /// An event store in a list.
 pub(crate) struct ListedStore {
     pub(crate) name: String,
@@ -47,6 +49,7 @@ pub(crate) struct ListedNode {
     pub(crate) checkpoint: Option<u64>,
     pub(crate) checkpoint_age_ms: Option<u64>,
     pub(crate) checkpoint_error: Option<String>,
+    pub(crate) contents: Contents,
     pub(crate) warnings: Vec<String>,
     pub(crate) members: Vec<ListedMember>,
 }

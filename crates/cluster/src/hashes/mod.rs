@@ -7,8 +7,8 @@
 //! Rules
 //! 1. The leader states the hash that more than half of the nodes have which have reported lately, itself included, once it
 //!    knows such a hash and at least one report.
-//! 2. After [`Settings::hash_time`] it states the hash that most of the reports have, and its own if there is no such hash:
-//!    without other nodes, and when two nodes differ.
+//! 2. [`Settings::hash_time`] after the first report it states the hash that most nodes have, and its own if there is no such
+//!    hash: when two nodes differ.
 //! 3. Every node compares its own hash with the statement, also the leader. A leader that differs has stated the hash of the
 //!    others; it ends, and another node leads.
 //!
@@ -49,8 +49,10 @@ pub struct HashStatus {
     pub differing: Vec<[u8; 16]>,
     /// On the leader: the pass that is under way.
     pub pass: Option<Pass>,
-    /// On the leader: the last pass that ended, and when, in monotonic nanoseconds.
+    /// The last pass that ended while this node led, and when, in monotonic nanoseconds.
     pub last_pass: Option<(Pass, u64)>,
+    /// Passes that ended so, or early.
+    pub passes: u64,
     /// Why the last slice could not be hashed.
     pub failed: Option<String>,
 }
@@ -60,13 +62,15 @@ pub struct HashStatus {
 pub(crate) struct Audit {
     /// The last report of each node, and when it came.
     reports: BTreeMap<[u8; 16], (HashReport, u64)>,
-    /// Since when effects wait for a statement.
-    waits_since: Option<u64>,
+    /// Since when reports wait for a statement about effects, and about the slice.
+    effects_since: Option<u64>,
+    slice_since: Option<u64>,
     /// A pass that is under way, and the start of its next slice.
     pass: Option<(Pass, Vec<u8>)>,
     /// The request whose answers are awaited, and since when.
     request: Option<(EntryIndex, u64)>,
     last_pass: Option<(Pass, u64)>,
+    passes: u64,
     /// When the next pass begins without being requested.
     pass_due: Option<u64>,
     is_requested: bool,
@@ -86,8 +90,8 @@ impl Audit {
 
     /// This node does not lead: what it knows of the others grows old.
     pub(crate) fn clear(&mut self) {
-        let last_pass = self.last_pass;
-        *self = Self { last_pass, ..Self::default() };
+        let Self { last_pass, passes, .. } = *self;
+        *self = Self { last_pass, passes, ..Self::default() };
     }
 
     /// The next statement, if one is due. `random` names new origins.
@@ -114,18 +118,19 @@ impl Audit {
         random: impl FnOnce() -> u64,
     ) -> Option<HashBody> {
         let Some((seq, hash)) = own.marks.last().copied() else {
-            self.waits_since = None;
+            self.effects_since = None;
             return None;
         };
         if own.origin == 0 {
             // Nodes have nothing to compare yet: this is where their sums begin to agree.
             return Some(HashBody::Effects { origin: random().max(1), seq, hash });
         }
-        let since = *self.waits_since.get_or_insert(now);
-        let is_over = now >= after(since, settings.hash_time);
-        let reports = || self.reports.values().map(|(report, _)| report);
-        let nodes = reports().filter(|report| report.marks.origin == own.origin).count() + 1;
-        let others = |seq| -> Vec<ContentHash> { reports().filter_map(|r| r.effects(own.origin, seq)).collect() };
+        let reports: Vec<&HashReport> = self.reports.values().map(|(report, _)| report).collect();
+        let nodes = reports.iter().filter(|report| report.marks.origin == own.origin).count() + 1;
+        let others =
+            |seq| -> Vec<ContentHash> { reports.iter().filter_map(|r| r.effects(own.origin, seq)).collect() };
+        let has_reports = own.marks.iter().any(|(seq, _)| !others(*seq).is_empty());
+        let is_over = is_over(&mut self.effects_since, has_reports, now, settings);
         let decided = own.marks.iter().rev().find_map(|(seq, hash)| {
             let stated = decide(*hash, &others(*seq), nodes, false)?;
             Some((*seq, stated))
@@ -137,7 +142,7 @@ impl Audit {
             Some((*seq, decide(*hash, &others(*seq), nodes, true)?))
         });
         let (seq, hash) = decided?;
-        self.waits_since = None;
+        self.effects_since = None;
         Some(HashBody::Effects { origin: own.origin, seq, hash })
     }
 
@@ -170,17 +175,28 @@ impl Audit {
         let reports = self.reports.values().map(|(report, _)| report);
         let others: Vec<ContentHash> =
             reports.filter_map(|r| r.slice.filter(|(of, _)| *of == request)).map(|(_, hash)| hash).collect();
-        let is_over = now >= after(since, settings.hash_time);
+        if others.is_empty() && now >= after(since, settings.hash_time) {
+            self.fail("no other node has reported a hash of the slice".to_owned(), now, settings);
+            return None;
+        }
+        let is_over = is_over(&mut self.slice_since, !others.is_empty(), now, settings);
         let stated = decide(own.hash, &others, self.reports.len() + 1, is_over)?;
         let parts = if stated == own.hash { own.parts } else { Vec::new() };
         Some(HashBody::SliceHash { request, seq: own.seq, hash: stated, parts })
     }
 
     /// The statement is in the log, as entry `index`, and this node does not differ.
-    pub(crate) fn stated(&mut self, body: &HashBody, index: EntryIndex, engine: &Engine, now: u64, settings: &Settings) {
+    pub(crate) fn stated(
+        &mut self,
+        body: &HashBody,
+        index: EntryIndex,
+        engine: &Engine,
+        now: u64,
+        settings: &Settings,
+    ) {
         match body {
             HashBody::Effects { .. } => {}
-            HashBody::Slice { .. } => self.request = Some((index, now)),
+            HashBody::Slice { .. } => (self.request, self.slice_since) = (Some((index, now)), None),
             HashBody::SliceHash { request, .. } => {
                 self.request = None;
                 let own = engine.comparisons().slice.filter(|(of, _)| of == request);
@@ -192,6 +208,7 @@ impl Audit {
                     Some(next) => *start = next,
                     None => {
                         self.last_pass = Some((*pass, now));
+                        self.passes += 1;
                         self.pass = None;
                         self.pass_due = Some(after(now, settings.pass_interval));
                     }
@@ -203,27 +220,31 @@ impl Audit {
     /// The pass cannot continue.
     pub(crate) fn fail(&mut self, cause: String, now: u64, settings: &Settings) {
         (self.pass, self.request, self.failed) = (None, None, Some(cause));
+        self.passes += 1;
         self.pass_due = Some(after(now, settings.pass_interval));
     }
 
     pub(crate) fn status(&self, engine: &Engine) -> HashStatus {
-        let (own, found) = (engine.hash_marks(), engine.comparisons());
-        let differs = |(_, (report, _)): &(&[u8; 16], &(HashReport, u64))| {
-            let of_effects = own.marks.iter().any(|(seq, hash)| {
-                report.effects(own.origin, *seq).is_some_and(|other| own.origin != 0 && other != *hash)
-            });
-            let slice = found.slice.as_ref().zip(report.slice);
-            of_effects || slice.is_some_and(|((of, own), (request, hash))| *of == request && own.hash != hash)
-        };
+        let (own, found) = (HashReport::of(engine), engine.comparisons());
+        let differs = |(_, (report, _)): &(&[u8; 16], &(HashReport, u64))| report.differs(&own);
         HashStatus {
             equal: found.equal,
             counts: engine.hash_counts(),
             differing: self.reports.iter().filter(differs).map(|(node, _)| *node).collect(),
             pass: self.pass.as_ref().map(|(pass, _)| *pass),
             last_pass: self.last_pass,
+            passes: self.passes,
             failed: self.failed.clone().or(found.failed),
         }
     }
+}
+
+/// The time for a decision is over, which begins with the first report.
+fn is_over(since: &mut Option<u64>, has_reports: bool, now: u64, settings: &Settings) -> bool {
+    if !has_reports {
+        *since = None;
+    }
+    has_reports && now >= after(*since.get_or_insert(now), settings.hash_time)
 }
 
 /// The hash to state, of a leader with hash `own` and the reports `others` of `nodes` nodes. `None`: to wait for more.
@@ -231,8 +252,7 @@ fn decide(own: ContentHash, others: &[ContentHash], nodes: usize, is_over: bool)
     let mut counts: BTreeMap<u128, usize> = BTreeMap::from([(own.0, 1)]);
     others.iter().for_each(|hash| *counts.entry(hash.0).or_default() += 1);
     let (most, count) = counts.iter().max_by_key(|(hash, count)| (**count, **hash == own.0))?;
-    let is_majority = *count * 2 > nodes && !others.is_empty();
-    (is_majority || is_over).then_some(ContentHash(*most))
+    (!others.is_empty() && (*count * 2 > nodes || is_over)).then_some(ContentHash(*most))
 }
 
 #[cfg(test)]
@@ -251,14 +271,14 @@ mod tests {
             // Only one of two followers has reported this hash.
             (vec![a], 3, Some(a), a),
             (vec![b], 3, None, a),
-            // Two nodes; no other node; five nodes.
+            // Two nodes; five nodes.
             (vec![b], 2, None, a),
-            (vec![], 1, None, a),
             (vec![b, b, a], 5, None, a),
             (vec![b, b, b, c], 5, Some(b), b),
         ] {
             assert_eq!(decide(a, &others, nodes, false), early, "{others:?} of {nodes}");
             assert_eq!(decide(a, &others, nodes, true), Some(late), "{others:?} of {nodes}");
         }
+        assert_eq!(decide(a, &[], 1, true), None, "a node does not decide alone");
     }
 }

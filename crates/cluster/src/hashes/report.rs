@@ -4,7 +4,7 @@ use core::fmt;
 
 use ropewalk::Seq;
 use ropewalk_base::ContentHash;
-use ropewalk_engine::HashMarks;
+use ropewalk_engine::{Engine, HashMarks};
 use ropewalk_log::shared::EntryIndex;
 
 /// Most marks of a report: a node has sixteen.
@@ -22,6 +22,12 @@ pub struct HashReport {
 }
 
 impl HashReport {
+    /// That of a node with this engine.
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let slice = engine.comparisons().slice.map(|(request, slice)| (request, slice.hash));
+        Self { marks: engine.hash_marks(), slice }
+    }
+
     /// Its text; `None` when there is nothing to report.
     pub fn to_text(&self) -> Option<String> {
         let is_empty = self.marks.marks.is_empty() && self.slice.is_none();
@@ -44,6 +50,16 @@ impl HashReport {
         let slice = pairs(slice)?.first().map(|(entry, hash)| (EntryIndex(*entry), *hash));
         let marks = HashMarks { origin: u64::from_str_radix(origin, 16).ok()?, marks };
         fields.next().is_none().then_some(Self { marks, slice })
+    }
+
+    /// True when it has another hash of something than the other one. Hashes of effects compare if an origin is known.
+    pub(crate) fn differs(&self, other: &Self) -> bool {
+        let HashMarks { origin, marks } = &other.marks;
+        let effects = |(seq, hash): &(Seq, ContentHash)| {
+            *origin != 0 && self.effects(*origin, *seq).is_some_and(|own| own != *hash)
+        };
+        let slices = self.slice.zip(other.slice);
+        marks.iter().any(effects) || slices.is_some_and(|((a, own), (b, hash))| a == b && own != hash)
     }
 
     /// The hash of its effects up to `seq`, if it compares with hashes of `origin`.
@@ -82,7 +98,9 @@ mod tests {
         let text = whole.to_text().unwrap();
         let expected = format!("ab;4={:032x},8={:032x};3={:032x}", 1, u128::MAX, 2);
         assert_eq!((text.as_str(), HashReport::parse(&text)), (expected.as_str(), Some(whole.clone())));
-        for part in [HashReport { slice: None, ..whole.clone() }, HashReport { marks: HashMarks::default(), ..whole }] {
+        for part in
+            [HashReport { slice: None, ..whole.clone() }, HashReport { marks: HashMarks::default(), ..whole }]
+        {
             assert_eq!(HashReport::parse(&part.to_text().unwrap()), Some(part));
         }
         assert_eq!(HashReport::default().to_text(), None);
