@@ -240,3 +240,28 @@ fn contents(status: HashStatus, now: u64) -> ContentsStatus {
         failed: status.failed,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ropewalk::Options;
+    use ropewalk::cluster::{LogId, MemorySharedLog, SharedOptions};
+    use ropewalk::engine::Env;
+
+    use super::*;
+
+    #[test]
+    fn follower_that_differs_is_not_ready() {
+        let log = Arc::new(MemorySharedLog::new(LogId([9; 16])));
+        let shared = SharedOptions::new(log.clone(), [1; 16], "http://a:1");
+        let db = Options::new().env(Env::memory()).shared(shared).open("/db").unwrap();
+        let node = Arc::new(Node::new(db, log, ropewalk_cluster::Settings::default()));
+        let settings = settings::Cluster::default();
+        let view = View::new(node, [1; 16], NodeAddresses::default(), None, &settings).unwrap();
+        view.readiness().unwrap();
+        view.leader_has(TakenReport { seq: Seq(1), differs: true });
+        assert_eq!(view.readiness().unwrap_err().code, Code::ResourceExhausted);
+        view.leader_has(TakenReport { seq: Seq(2), differs: false });
+        view.readiness().unwrap();
+        assert_eq!(view.own_report().hashes, None, "it has hashed nothing");
+    }
+}
