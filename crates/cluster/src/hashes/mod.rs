@@ -9,7 +9,8 @@
 //!    knows such a hash and at least one report.
 //! 2. [`Settings::hash_time`] after the first report it states the hash that most nodes have, and its own if there is no such
 //!    hash: when two nodes differ.
-//! 3. Every node compares its own hash with the statement, also the leader. A leader that differs has stated the hash of the
+//! 3. Without a report that compares with its own hashes it names a new origin, from which on they do.
+//! 4. Every node compares its own hash with the statement, also the leader. A leader that differs has stated the hash of the
 //!    others; it ends, and another node leads.
 //!
 //! Two kinds of hashes: of the effects of all commits, at commits that the nodes have in common; and of slices of the
@@ -129,8 +130,15 @@ impl Audit {
         let nodes = reports.iter().filter(|report| report.marks.origin == own.origin).count() + 1;
         let others =
             |seq| -> Vec<ContentHash> { reports.iter().filter_map(|r| r.effects(own.origin, seq)).collect() };
-        let has_reports = own.marks.iter().any(|(seq, _)| !others(*seq).is_empty());
-        let is_over = is_over(&mut self.effects_since, has_reports, now, settings);
+        let is_common =
+            |seq: &Seq| reports.iter().any(|report| report.marks.marks.iter().any(|(at, _)| at == seq));
+        let common = own.marks.iter().rev().find(|(seq, _)| is_common(seq));
+        let is_over = is_over(&mut self.effects_since, common.is_some(), now, settings);
+        if let Some((seq, hash)) = common.filter(|_| is_over && nodes == 1) {
+            // The sums of all others began elsewhere: each was restarted before a checkpoint had the origin.
+            self.effects_since = None;
+            return Some(HashBody::Effects { origin: random().max(1), seq: *seq, hash: *hash });
+        }
         let decided = own.marks.iter().rev().find_map(|(seq, hash)| {
             let stated = decide(*hash, &others(*seq), nodes, false)?;
             Some((*seq, stated))

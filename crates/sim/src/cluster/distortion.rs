@@ -137,7 +137,7 @@ impl World {
             return Ok(false);
         };
         let added = engine.run_writer(keyspace, false).and_then(|mut run| {
-            run.add(b"foreign", Seq::ZERO, Some(b"value"))?;
+            run.add(b"foreign", Seq::ZERO, Some(b"value".as_slice()))?;
             engine.ingest(run.finish()?)
         });
         added.map_err(|error| Bug(error.to_string()))?;
