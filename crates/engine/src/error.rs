@@ -108,7 +108,7 @@ pub enum EngineError {
     Differs {
         /// The commit as of which the nodes were compared.
         seq: Seq,
-        /// What was compared, with the names of keyspaces if they are known.
+        /// The contents that were compared, with the names of keyspaces if they are known.
         what: Arc<str>,
         /// Hash of this node.
         own: ContentHash,

@@ -1,4 +1,4 @@
-//! What a node reports to its leader about its contents.
+//! The report of a node to its leader about its contents.
 
 use core::fmt;
 
@@ -34,7 +34,7 @@ impl HashReport {
         (!is_empty).then(|| self.to_string())
     }
 
-    /// Reads a text; `None` when it is none of a report.
+    /// Reads a text; `None` when it has another form.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(';');
         let (origin, marks, slice) = (fields.next()?, fields.next()?, fields.next()?);

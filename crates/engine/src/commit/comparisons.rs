@@ -1,4 +1,4 @@
-//! What this node has compared with other nodes, and what it has to compare yet.
+//! Comparisons of this node with other nodes, and the slice that it has to compare yet.
 
 use ropewalk_base::{ContentHash, Seq};
 use ropewalk_log::shared::{EntryIndex, SlicePart};

@@ -61,13 +61,13 @@ impl Engine {
         found.map_or_else(HashMarks::default, |(origin, marks)| HashMarks { origin, marks })
     }
 
-    /// What hashing the effects has cost. Zero without a shared log. Waits for the sequencer.
+    /// Cost of hashing the effects. Zero without a shared log. Waits for the sequencer.
     pub fn hash_counts(&self) -> HashCounts {
         let found = self.core.with_effects(|effects| effects.counts());
         found.map_or_else(HashCounts::default, |(commits, bytes)| HashCounts { commits, bytes })
     }
 
-    /// What this node has compared with others.
+    /// Comparisons of this node with others.
     pub fn comparisons(&self) -> Comparisons {
         self.core.comparisons.lock().clone()
     }
