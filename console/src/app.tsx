@@ -9,6 +9,8 @@ import { loadSession, session, signIn, signOut } from './api/session'
 import { PAGES } from './pages'
 import type { Page } from './pages'
 import { go, link, segments } from './route'
+import { Form } from './ui/form'
+import type { Texts } from './ui/form'
 import { Busy, Dialog, Field, ProblemNotice, Text } from './ui/parts'
 import { choice, nextTheme } from './ui/theme'
 
@@ -16,13 +18,7 @@ const SignIn = () => {
   const [way, setWay] = useState<'password' | 'token'>('password')
   const [problem, setProblem] = useState<Problem>()
   const [busy, setBusy] = useState(false)
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault()
-    const form = event.currentTarget as HTMLFormElement
-    const text = (name: string) => {
-      const value = new FormData(form).get(name)
-      return typeof value === 'string' ? value : ''
-    }
+  const submit = async (text: Texts) => {
     setBusy(true)
     setProblem(undefined)
     try {
@@ -38,7 +34,7 @@ const SignIn = () => {
         <Logo />
         <h1>Sign in to Ropewalk</h1>
       </div>
-      <form class="stack" onSubmit={(event) => void submit(event)}>
+      <Form submit={(text) => void submit(text)}>
         <div class="row" role="group" aria-label="Way to sign in">
           <button type="button" aria-pressed={way === 'password'} onClick={() => setWay('password')}>
             User
@@ -59,7 +55,7 @@ const SignIn = () => {
         <button class="primary" disabled={busy}>
           Sign in
         </button>
-      </form>
+      </Form>
       <p class="soft small">Users and tokens are those of this server: ropewalk user add NAME, ropewalk token add NAME.</p>
     </main>
   )

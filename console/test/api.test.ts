@@ -1,13 +1,15 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 
+import type { Page } from '../src/api/client'
 import { json, path, Problem, problemFrom, query, reachable, send, signInNeeded, writeToken } from '../src/api/client'
-import { BUT_SAMPLES, matches, modelOfKeyspace, modelsOf } from '../src/api/commits'
+import { BUT_SAMPLES, keyspaceNames, matches, modelOfKeyspace, modelsOf } from '../src/api/commits'
 import type { FeedCommit } from '../src/api/commits'
+import { listCollections } from '../src/api/documents'
 import { rolesOf } from '../src/api/keep'
-import { onGrid, parseDuration, sampleValue, seriesName, stepFor } from '../src/api/prom'
+import { listRules, onGrid, parseDuration, sampleValue, seriesName, stepFor, valuesOf } from '../src/api/prom'
 import { follow } from '../src/api/resource'
 import { authorization, hasRight, loadSession, may, session, signIn } from '../src/api/session'
-import { cellText, identifiers, loadTables, quoted, tableName } from '../src/api/sql'
+import { cellText, identifiers, listTables, quoted, tableName } from '../src/api/sql'
 import { ExactNumber } from '../src/base/json'
 
 type Handler = (url: string, init: RequestInit) => Response | Promise<Response>
@@ -172,10 +174,95 @@ describe('sql', () => {
     expect([identifiers('shop.orders'), identifiers('"default"."a"".b"')]).toEqual([['shop', 'orders'], ['default', 'a".b']])
   })
 
-  it('reads tables from the catalog', async () => {
-    serve(() => new Response(JSON.stringify({ results: [{ command: 'SELECT 2', columns: [], rows: [['public', 't', 'id', 'integer', 'NO'], ['s', 'T', 'n', 'text', 'YES']] }] })))
-    const tables = await loadTables()
-    expect(tables.map(tableName)).toEqual(['t', 's."T"'])
-    expect(tables[0]?.columns).toEqual([{ name: 'id', type: 'integer', nullable: false }])
+  it('reads tables from the catalog, page by page', async () => {
+    const rows = [['public', 't', 'id', 'integer', 'NO'], ['s', 'T', 'n', 'text', 'YES'], ['s', 'empty', null, null, null]]
+    const fetched = serve(() => new Response(JSON.stringify({ results: [{ command: 'SELECT 3', columns: [], rows }] })))
+    const tables = await listTables(undefined, SIGNAL)
+    expect(tables.entries.map(tableName)).toEqual(['t', 's."T"', 's.empty'])
+    expect(tables.entries.map(({ columns }) => columns)).toEqual([[{ name: 'id', type: 'integer', nullable: false }], [{ name: 'n', type: 'text', nullable: true }], []])
+    expect(tables.next).toBeUndefined()
+    const many = Array.from({ length: 501 }, (_, index) => ['s', `t${index}`, 'id', 'integer', 'NO'])
+    serve(() => new Response(JSON.stringify({ results: [{ command: 'SELECT 501', columns: [], rows: many }] })))
+    const first = await listTables("a'b\u0000c", SIGNAL)
+    expect([first.entries.length, first.next]).toEqual([500, 's\u0000t499'])
+    expect(fetched).toHaveBeenCalledTimes(1)
+  })
+})
+
+const SIGNAL = new AbortController().signal
+
+/** Serves responses by URL, and returns the URLs that were requested. */
+const serveUrls = (responses: Record<string, unknown>) => {
+  const asked: string[] = []
+  serve((url) => {
+    asked.push(url)
+    return new Response(JSON.stringify(responses[url] ?? { detail: url, code: 'unknown' }), { status: url in responses ? 200 : 404 })
+  })
+  return asked
+}
+
+/** All entries, from page to page. */
+const all = async <T>(load: (after: string | undefined, signal: AbortSignal) => Promise<Page<T>>): Promise<T[][]> => {
+  const pages: T[][] = []
+  let after: string | undefined
+  do {
+    const { entries, next } = await load(after, SIGNAL)
+    pages.push(entries)
+    after = next
+  } while (after !== undefined)
+  return pages
+}
+
+describe('pages', () => {
+  it('of collections end within a database that has more, and continue there', async () => {
+    const collections = (...names: string[]) => names.map((name) => ({ name, documents: 1, bytes: 1 }))
+    const asked = serveUrls({
+      '/v1/databases?limit=100': { databases: ['a', 'b', 'c'], next: 'c' },
+      '/v1/databases/a/collections': { collections: collections('1') },
+      '/v1/databases/b/collections': { collections: collections('1'), next: '1' },
+      '/v1/databases/c/collections': { collections: collections('1') },
+      '/v1/databases/b/collections?after=1': { collections: collections('2') },
+      '/v1/databases?after=b&limit=100': { databases: ['c'], next: 'c' },
+      '/v1/databases?after=c&limit=100': { databases: [] },
+    })
+    const pages = await all(listCollections)
+    expect(pages.map((page) => page.map(({ database, name }) => `${database}.${name}`))).toEqual([['a.1', 'b.1'], ['b.2'], ['c.1'], []])
+    expect(asked).toHaveLength(8)
+  })
+
+  it('of rules follow the token of the next group', async () => {
+    const group = (name: string) => ({ name, file: 'f', interval: 1, rules: [] })
+    serveUrls({
+      '/api/v1/rules?group_limit=100': { status: 'success', data: { groups: [group('a')], groupNextToken: 'f;b' } },
+      '/api/v1/rules?group_limit=100&group_next_token=f%3Bb': { status: 'success', data: { groups: [group('b')] } },
+    })
+    expect((await all(listRules)).map((page) => page.map(({ name }) => name))).toEqual([['a'], ['b']])
+  })
+
+  it('of keyspaces give names by number', async () => {
+    serveUrls({
+      '/v1/stats': { keyspaces: [{ name: 'a', number: 2 }, { name: 'b', number: 0 }], next: 'b' },
+      '/v1/stats?after=b': { keyspaces: [{ name: 'c', number: 1 }] },
+    })
+    expect(await keyspaceNames()).toEqual(['b', 'c', 'a'])
+  })
+})
+
+describe('values of a label', () => {
+  const url = (rest: string) => `/api/v1/label/job/values?limit=1000${rest}`
+
+  it('are requested once if they are few', async () => {
+    const asked = serveUrls({ [url('')]: { data: ['a', 'b'] } })
+    const values = valuesOf('job')
+    expect([await values(''), await values('b')]).toEqual([{ names: ['a', 'b'], all: true }, { names: ['a', 'b'], all: true }])
+    expect(asked).toHaveLength(1)
+  })
+
+  it('are found by their beginning if they are many', async () => {
+    const matching = `&${new URLSearchParams({ 'match[]': '{job=~"x\\\\..*"}' }).toString()}`
+    const asked = serveUrls({ [url('')]: { data: ['a'], warnings: ['truncated'] }, [url(matching)]: { data: ['x.1'] } })
+    expect(await valuesOf('job')('x.')).toEqual({ names: ['x.1'], all: false })
+    expect(asked).toEqual([url(''), url(matching)])
+    expect(await valuesOf('other')('')).toEqual({ names: [], all: true })
   })
 })

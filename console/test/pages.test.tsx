@@ -40,7 +40,7 @@ const STATS = {
   seq: 100, checkpoint: 90, memtable_bytes: 1, memtable_bytes_max: 10, memtables_frozen: 0, snapshots: 1, flush_error: null,
   log: { appended_bytes: 1, written_bytes: 1, syncs: 1, segments: 1, spare_segments: 0 },
   cache_bytes: 1, cache_bytes_max: 10, run_memory_bytes: 1,
-  keyspaces: [{ name: 'events', entries: 5, raw_bytes: 1, file_bytes: 100, flushed_bytes: 10, compacted_bytes: 20, levels: [{ runs: 1, bytes: 100 }] }],
+  keyspaces: [{ name: 'events', number: 0, entries: 5, raw_bytes: 1, file_bytes: 100, flushed_bytes: 10, compacted_bytes: 20, levels: [{ runs: 1, bytes: 100 }] }],
 }
 const FEED = { seq: 9, recorded_at: EVENT.recorded_at, appends: [{ store: HOSTILE, events: [EVENT] }], writes: [], others: [{ model: 'documents', bytes: 5 }] }
 const COMMIT = {

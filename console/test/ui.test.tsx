@@ -3,14 +3,19 @@ import { act } from 'preact/test-utils'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 
 import { Problem, signInNeeded } from '../src/api/client'
+import { usePages } from '../src/api/resource'
 import { session } from '../src/api/session'
 import { App } from '../src/app'
 import { tally } from '../src/pages/events'
 import { plotOf, readHistory } from '../src/pages/sql'
 import { change, go, link, parameter, segments, segmentsOf } from '../src/route'
+import { NameList } from '../src/ui/list'
 import { Code, ProblemNotice, Text, Time } from '../src/ui/parts'
 import { Tree } from '../src/ui/tree'
 import { wanted } from '../src/ui/languages/promql'
+
+/** Only to end a hang: other programs may use the processors. */
+const PATIENCE = { timeout: 20_000 }
 
 let place: HTMLDivElement
 
@@ -67,6 +72,53 @@ describe('user data', () => {
   })
 })
 
+describe('list', () => {
+  const NAMES = ['alpha', 'beta', 'gamma', 'delta']
+  const Names = ({ size }: { size: number }) => {
+    const list = usePages('names', (after) => {
+      const begin = after === undefined ? 0 : NAMES.indexOf(after) + 1
+      const entries = NAMES.slice(begin, begin + size)
+      return Promise.resolve({ entries, next: begin + size < NAMES.length ? entries.at(-1) : undefined })
+    })
+    return (
+      <NameList list={list} noun="name" name={(name) => name}>
+        {(found) => <p>{found.join(' ')}</p>}
+      </NameList>
+    )
+  }
+  const shown = () => place.querySelector('p')?.textContent
+  const find = (text: string) =>
+    act(() => {
+      const box = place.querySelector('input')
+      if (!box) throw new Error('no box')
+      box.value = text
+      box.dispatchEvent(new Event('input', { bubbles: true }))
+    })
+  const more = async () => {
+    await act(() => place.querySelector('button')?.click())
+    await settle()
+  }
+
+  it('shows further pages on request, and finds names in what was loaded', async () => {
+    await show(<Names size={2} />)
+    await settle()
+    expect(shown()).toBe('alpha beta')
+    await find('MM')
+    expect(shown()).toBe('')
+    expect(place.textContent).toContain('0 of the first 2 match.')
+    await more()
+    expect([shown(), place.querySelector('button')]).toEqual(['gamma', null])
+    await find('')
+    expect(shown()).toBe('alpha beta gamma delta')
+  })
+
+  it('without further pages has no button, and no box while it is short', async () => {
+    await show(<Names size={4} />)
+    await settle()
+    expect([shown(), place.querySelectorAll('button, input').length]).toEqual(['alpha beta gamma delta', 0])
+  })
+})
+
 describe('route', () => {
   it('keeps the state of the view in the URL', () => {
     go(link(['events', 'a b/ü'], { q: '{"x":1}', tag: ['1', '2'], empty: '' }))
@@ -114,7 +166,7 @@ describe('app', () => {
         await settle()
         expect(document.title.toLowerCase()).toContain(page)
         expect(place.querySelector('main h1'), page).not.toBeNull()
-      })
+      }, PATIENCE)
       expect(place.querySelectorAll('button.danger')).toHaveLength(0)
     }
     expect(place.textContent).not.toContain('Create a store')
@@ -154,7 +206,7 @@ describe('pages', () => {
   it('complete PromQL by the place of the cursor', () => {
     expect(wanted('rate(x')).toEqual({ kind: 'name' })
     expect(wanted('x{a')).toEqual({ kind: 'label' })
-    expect(wanted('x{a="b", job=~"c')).toEqual({ kind: 'value', label: 'job' })
+    expect(wanted('x{a="b", job=~"c')).toEqual({ kind: 'value', label: 'job', start: 'c' })
     expect(wanted('sum by (a')).toEqual({ kind: 'label' })
     expect(wanted('x{a="b"} + y')).toEqual({ kind: 'name' })
   })

@@ -14,6 +14,8 @@ use crate::script::Script;
 
 const BLOCK_BYTES: u32 = 512;
 const TRAILER_BYTES: usize = 36;
+/// End of a footer: length and checksum of the index and of the filter.
+const SECTIONS_BYTES: usize = 24;
 /// More steps than any store here has entries: a cursor that exceeds it is in an endless loop.
 const STEPS_MAX: usize = 100_000;
 
@@ -66,23 +68,41 @@ pub(crate) fn run_seeds() -> Vec<Vec<u8>> {
     (0..bases().len() as u8).flat_map(|base| edits.map(|edit| [&[base, 1], edit].concat())).collect()
 }
 
-/// Sets the checksums of the footer, the trailer and all blocks of fixed size right.
+/// Sets the checksums of index, filter, footer, trailer and all blocks of fixed size right.
 fn set_right(bytes: &mut [u8]) {
     let Some((body, trailer)) = bytes.split_last_chunk_mut::<TRAILER_BYTES>() else { return };
     let number =
         |at: usize| trailer.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
     let footer_at = usize::try_from(number(0)).unwrap_or(usize::MAX);
-    let Some((blocks, footer)) = body.split_at_mut_checked(footer_at) else { return };
-    for block in blocks.chunks_mut(BLOCK_BYTES as usize) {
-        if let Some((crc, rest)) = block.split_first_chunk_mut::<4>() {
-            *crc = crc32c(rest).to_le_bytes();
-        }
+    let Some((parts, footer)) = body.split_at_mut_checked(footer_at) else { return };
+    if let Some(sections) = footer.last_chunk_mut() {
+        set_parts_right(parts, sections);
     }
     let (fields, _) = trailer.split_at_mut(24);
     let (fields, crc) = fields.split_at_mut(20);
     let (_, footer_crc) = fields.split_at_mut(16);
     footer_crc.copy_from_slice(&crc32c(footer).to_le_bytes());
     crc.copy_from_slice(&crc32c(fields).to_le_bytes());
+}
+
+/// `parts`: blocks, index and filter.
+fn set_parts_right(parts: &mut [u8], sections: &mut [u8; SECTIONS_BYTES]) {
+    let mut blocks_end = parts.len();
+    for section in sections.as_chunks_mut::<{ SECTIONS_BYTES / 2 }>().0.iter_mut().rev() {
+        let len = section.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let end = blocks_end;
+        blocks_end = end.saturating_sub(usize::try_from(len).unwrap_or(usize::MAX));
+        let crc = crc32c(parts.get(blocks_end..end).unwrap_or_default());
+        section
+            .last_chunk_mut::<4>()
+            .expect("a section ends with a checksum")
+            .copy_from_slice(&crc.to_le_bytes());
+    }
+    for block in parts.get_mut(..blocks_end).unwrap_or_default().chunks_mut(BLOCK_BYTES as usize) {
+        if let Some((crc, rest)) = block.split_first_chunk_mut::<4>() {
+            *crc = crc32c(rest).to_le_bytes();
+        }
+    }
 }
 
 /// Opens the store and calls every read function. Errors are fine; a panic or an endless scan is not.

@@ -4,6 +4,7 @@ A `known.txt` beside a suite names each test that fails, with its reason: `NAME 
 one that is named passes.
 """
 
+import argparse
 import collections
 import os
 import shutil
@@ -14,6 +15,14 @@ from pathlib import Path
 
 #: Longest time of one test, seconds; only to end a hang.
 PATIENCE = 60
+
+
+def arguments(doc, target):
+    """The options that all suites have: the server, and whether known.txt is written."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=Path, default=target / "debug" / "ropewalk")
+    parser.add_argument("--write", action="store_true")
+    return parser
 
 
 def sources(python, place, project, version, parts=None):

@@ -35,7 +35,7 @@ PLACE = TARGET / "clients"
 #: Longest time of one suite, seconds, beside what it is told to take; only to end a hang.
 PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
 #: How long random queries are asked, seconds, and the name of their seeds: each run asks the same ones.
-RANDOM_SECONDS, RANDOM_SEED = 180, "gate"
+RANDOM_SECONDS, RANDOM_SEED = 300, "gate"
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
 #: Packages of npm: name of the suite, sources, place.
@@ -65,6 +65,13 @@ def environment():
         subprocess.run([*pip, "--requirement", requirements], check=True)
         done.touch()
     return python
+
+
+def enter_environment():
+    """Runs this program again in the virtual environment of the tests, which ROPEWALK_CLIENTS_PYTHON then names."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    python = str(environment())
+    os.execve(python, [python, *sys.argv], os.environ | {"ROPEWALK_CLIENTS_PYTHON": python})
 
 
 def pinned(package):
@@ -180,10 +187,17 @@ def other_driver(name, command, binary, cwd, good, env):
     return foreign(name, binary, "--mongo-listen", cwd, good, lambda server: command, told)
 
 
+def has_npm(name):
+    """Whether there is npm; a step without it is skipped, which is printed."""
+    found = shutil.which("node") and shutil.which("npm")
+    if not found:
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    return bool(found)
+
+
 def npm_place(name, source, place):
     """Copies a package to `place` and installs what it pins; `None`, said loudly, where there is no npm."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    if not has_npm(name):
         return None
     place = PLACE / place
     place.mkdir(exist_ok=True)
@@ -259,8 +273,7 @@ def typescript_place(package):
 def typescript(binary):
     """Our TypeScript client and the example that uses it: compiled by tsc, then their tests."""
     name = "TypeScript client"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    if not has_npm(name):
         return True
     print(f"\n==> {name}", flush=True)
     counts, failed = {"pass": 0, "fail": 0, "skipped": 0}, False
@@ -302,8 +315,7 @@ def console_place():
 def console(binary):
     """The web console: types, ESLint, unit tests, size of the built files; its pages in Chromium, where there is one."""
     name = "web console"
-    if not (shutil.which("node") and shutil.which("npm")):
-        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+    if not has_npm(name):
         return True
     print(f"\n==> {name}", flush=True)
     place = console_place()
@@ -539,6 +551,7 @@ def ours(python, binary, everything):
     yield python_client(python, binary)
     yield suite("files of deploy/", python, ["test_compose"], HERE / "cluster", own(binary))
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
+    yield suite("checker of histories", python, ["test_checker"], HERE / "cluster", own(binary))
     yield suite("cluster of three nodes", python, ["test_cluster", "test_operations"], HERE / "cluster", own(binary))
     yield embedded_python(python)
     yield openapi(python, binary)
@@ -556,6 +569,7 @@ def fetch(python):
     npm = bool(shutil.which("node") and shutil.which("npm"))
     parts = [
         lambda: nats_server(python),
+        lambda: subprocess.run([python, HERE / "cluster" / "linearizable.py"], check=True),
         lambda: umadb_sources(python),
         lambda: pymongo_suite.sources(python, PLACE, pinned("pymongo")),
         prometheus,

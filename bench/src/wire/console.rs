@@ -1,7 +1,7 @@
 //! Appends without and with an open web console: a client that makes the requests of its pages Now and Commits
 //! (`console/src/pages/now.tsx`, `commits.tsx`).
 //!
-//!   Now      /v1/stats/live: a stream, each second     /metrics, /ready, range queries, consumers: at intervals
+//!   Now      /v1/stats/live: a stream, each second     /metrics, /ready, /v1/stats, range queries, consumers: at intervals
 //!   Commits  /v1/changes: the newest 200, then a stream of the newest 100 each 250 ms
 //!
 //! Not here: the files of the console, which a browser caches, and drawing, which takes no time of the server.
@@ -33,12 +33,13 @@ const STEP: u64 = 15;
 /// Between two rounds of the same requests, from the end of a round.
 const METRICS_PAUSE: Duration = Duration::from_secs(2);
 const READY_PAUSE: Duration = Duration::from_secs(5);
+const KEYSPACES_PAUSE: Duration = Duration::from_secs(5);
 const CONSUMERS_PAUSE: Duration = Duration::from_secs(10);
 const HISTORY_PAUSE: Duration = Duration::from_secs(15);
 /// Stores whose consumers are displayed.
 const STORES_MAX: usize = 20;
 
-const STATISTICS: &str = "/v1/stats/live?format=ndjson&interval_ms=1000";
+const STATISTICS: &str = "/v1/stats/live?format=ndjson&interval_ms=1000&limit=1";
 const NEWEST: &str = "/v1/changes?last=200";
 
 /// Between two checks whether a request is due.
@@ -130,13 +131,14 @@ fn newest(feed: &[u8]) -> Result<u64> {
 fn repeat(host: &str, stop: &AtomicBool) -> Result<()> {
     let mut client = Http::connect(host)?;
     let now = Instant::now();
-    let rounds: [(Duration, fn(&mut Http) -> Result<()>); 4] = [
+    let rounds: [(Duration, fn(&mut Http) -> Result<()>); 5] = [
         (METRICS_PAUSE, |client| client.ask("/metrics")),
         (READY_PAUSE, |client| client.ask("/ready")),
+        (KEYSPACES_PAUSE, |client| client.ask("/v1/stats")),
         (CONSUMERS_PAUSE, consumers),
         (HISTORY_PAUSE, history),
     ];
-    let mut due = [now; 4];
+    let mut due = [now; 5];
     while !stop.load(Ordering::Relaxed) {
         for ((pause, round), due) in rounds.iter().zip(&mut due) {
             if Instant::now() >= *due {

@@ -319,9 +319,16 @@ export class EventStore<S> {
 
   /** Positions of all consumers with a checkpoint. */
   async checkpoints(): Promise<Map<string, number>> {
-    type Listed = { checkpoints: { consumer: string; position: number }[] };
-    const { checkpoints } = await this.#transport.json<Listed>({ method: "GET", path: `${this.#path}/checkpoints`, repeatable: true });
-    return new Map(checkpoints.map(({ consumer, position }) => [consumer, position]));
+    type Listed = { checkpoints: { consumer: string; position: number }[]; next?: string };
+    const all = new Map<string, number>();
+    let after: string | undefined;
+    do {
+      const query = new URLSearchParams(after === undefined ? {} : { after });
+      const page: Listed = await this.#transport.json({ method: "GET", path: `${this.#path}/checkpoints`, query, repeatable: true });
+      for (const { consumer, position } of page.checkpoints) all.set(consumer, position);
+      after = page.next;
+    } while (after !== undefined);
+    return all;
   }
 
   /** Upstream position stored with an append; null for an unknown source. */

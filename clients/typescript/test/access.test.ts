@@ -1,18 +1,13 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Ropewalk } from "../src/index.js";
 import { startServer } from "./server.js";
-import type { TestServer } from "../testing/index.js";
 
-let server: TestServer;
-before(async () => {
-  server = await startServer();
-  const put = (path: string, body: object, headers = {}) =>
-    fetch(server.url + path, { method: "PUT", headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) });
-  const created = await put("/v1/users/root", { password: "correct horse", roles: { "*": ["admin"] } });
-  assert.equal(created.status, 201, await created.text());
-});
-after(() => server[Symbol.asyncDispose]());
+const server = await startServer();
+const put = (path: string, body: object, headers = {}) =>
+  fetch(server.url + path, { method: "PUT", headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) });
+const created = await put("/v1/users/root", { password: "correct horse", roles: { "*": ["admin"] } });
+assert.equal(created.status, 201, await created.text());
 
 test("user and token authenticate, and rights are those of the server", async () => {
   const root = new Ropewalk({ url: server.url, user: "root", password: "correct horse" });

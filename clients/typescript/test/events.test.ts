@@ -1,17 +1,11 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Ropewalk, RopewalkError, isConflict, isRetryable } from "../src/index.js";
 import { left, shopOf } from "./shop.js";
 import { Proxy, startServer } from "./server.js";
-import type { TestServer } from "../testing/index.js";
 
-let server: TestServer;
-let db: Ropewalk;
-before(async () => {
-  server = await startServer();
-  db = new Ropewalk({ url: server.url });
-});
-after(() => server[Symbol.asyncDispose]());
+const server = await startServer();
+const db = new Ropewalk({ url: server.url });
 
 test("append and read return typed events with derived tags", async () => {
   const shop = shopOf(db, "typed");

@@ -2,12 +2,15 @@
 import { createServer, connect } from "node:net";
 import type { AddressInfo, Socket } from "node:net";
 import { resolve } from "node:path";
+import { after } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { TestServer } from "../testing/index.js";
 
-/** Starts the server that is tested. */
-export function startServer(): Promise<TestServer> {
-  return TestServer.start(resolve(process.env["ROPEWALK_BIN"] ?? "../../target/debug/ropewalk"));
+/** Starts the server that is tested. It stops after the tests of the file. */
+export async function startServer(): Promise<TestServer> {
+  const server = await TestServer.start(resolve(process.env["ROPEWALK_BIN"] ?? "../../target/debug/ropewalk"));
+  after(() => server[Symbol.asyncDispose]());
+  return server;
 }
 
 /** Forwards connections to a server, and breaks them on request. */

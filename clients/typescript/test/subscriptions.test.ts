@@ -1,18 +1,14 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Park, RetryLater, Ropewalk, RopewalkError } from "../src/index.js";
 import { shopOf } from "./shop.js";
 import { Proxy, startServer, until } from "./server.js";
-import type { TestServer } from "../testing/index.js";
 
-let server: TestServer;
-let db: Ropewalk;
-before(async () => {
-  server = await startServer();
-  db = new Ropewalk({ url: server.url });
-});
-after(() => server[Symbol.asyncDispose]());
+const server = await startServer();
+const db = new Ropewalk({ url: server.url });
 
 const paid = (order: string) => ({ type: "OrderPaid", data: { order } }) as const;
 
@@ -110,6 +106,22 @@ test("checkpoint stores a position from which a subscription starts", async () =
   await assert.rejects(board.set(9), RopewalkError);
   await board.delete();
   assert.equal(await board.get(), 0);
+});
+
+test("checkpoints are read page by page", async () => {
+  const pages: Record<string, object> = {
+    "": { checkpoints: [{ consumer: "a", position: 1 }], next: "a" },
+    a: { checkpoints: [{ consumer: "b", position: 2 }] },
+  };
+  const paged = createServer((request, response) => {
+    const after = new URL(request.url ?? "", "http://host").searchParams.get("after") ?? "";
+    response.setHeader("content-type", "application/json").end(JSON.stringify(pages[after]));
+  });
+  await new Promise<void>((done) => paged.listen(0, "127.0.0.1", done));
+  const url = `http://127.0.0.1:${(paged.address() as AddressInfo).port}`;
+  assert.deepEqual(await shopOf(new Ropewalk({ url }), "s").checkpoints(), new Map([["a", 1], ["b", 2]]));
+  paged.closeAllConnections();
+  await new Promise((done) => paged.close(done));
 });
 
 test("group acknowledges, retries with the reason, and parks", async () => {

@@ -1,18 +1,12 @@
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { Ropewalk, RopewalkError, isConflict } from "../src/index.js";
 import { shopOf } from "./shop.js";
 import { Proxy, startServer } from "./server.js";
-import type { TestServer } from "../testing/index.js";
 
-let server: TestServer;
-let db: Ropewalk;
-before(async () => {
-  server = await startServer();
-  db = new Ropewalk({ url: server.url });
-  await db.script("CREATE TABLE stock (sku text PRIMARY KEY, n int NOT NULL CHECK (n >= 0)); INSERT INTO stock VALUES ('rope', 100), ('hook', 1)");
-});
-after(() => server[Symbol.asyncDispose]());
+const server = await startServer();
+const db = new Ropewalk({ url: server.url });
+await db.script("CREATE TABLE stock (sku text PRIMARY KEY, n int NOT NULL CHECK (n >= 0)); INSERT INTO stock VALUES ('rope', 100), ('hook', 1)");
 
 const stock = async (sku: string) => (await db.query<{ n: number }>("SELECT n FROM stock WHERE sku = $1", [sku]))[0]?.n;
 const placed = (order: string, count = 1) => ({ type: "OrderPlaced", data: { order, sku: "rope", count } }) as const;

@@ -119,6 +119,18 @@ export const send = async (url: string, ask: Ask = {}): Promise<Response> => {
   throw problem
 }
 
+/** A part of a list that is sorted by name, and the start of the next part; `undefined` for the last one. */
+export interface Page<T> {
+  entries: T[]
+  next: string | undefined
+}
+
+/** The page of a list after a name. The entries are the member `list` of the response. */
+export const page = async <T>(url: string, list: string, after: string | undefined, signal?: AbortSignal, limit?: number): Promise<Page<T>> => {
+  const found = await json<Record<string, unknown> & { next?: string }>(`${url}${query({ after, limit })}`, { signal })
+  return { entries: found[list] as T[], next: found.next }
+}
+
 /** The JSON of a response. Its shape is that of the OpenAPI document, which the caller names. */
 export const json = async <T>(url: string, ask: Ask = {}): Promise<T> => {
   const text = await (await send(url, ask)).text()

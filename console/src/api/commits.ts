@@ -1,7 +1,7 @@
 /** Commits of the database: the change feed, and one commit with its parts in every model. */
 import type { Json } from '../base/json'
 import type { StoredEvent } from './events'
-import { json, query } from './client'
+import { json, page, query } from './client'
 import { bytesText } from '../base/text'
 
 interface Append {
@@ -63,8 +63,16 @@ export const changesUrl = (parameters: {
 export const getCommit = async (seq: number, signal?: AbortSignal): Promise<Commit> => json(`/v1/commits/${seq}`, { signal })
 
 /** Names of the keyspaces, by number. */
-export const keyspaceNames = async (signal?: AbortSignal): Promise<string[]> =>
-  (await json<{ keyspaces: { name: string }[] }>('/v1/stats', { signal })).keyspaces.map(({ name }) => name)
+export const keyspaceNames = async (signal?: AbortSignal): Promise<string[]> => {
+  const names: string[] = []
+  let after: string | undefined
+  do {
+    const { entries, next } = await page<{ name: string; number: number }>('/v1/stats', 'keyspaces', after, signal)
+    for (const { name, number } of entries) names[number] = name
+    after = next
+  } while (after !== undefined)
+  return names
+}
 
 const MODELS: Record<string, string> = { events: 'events', documents: 'documents', tables: 'tables', series: 'time series' }
 

@@ -1,9 +1,11 @@
 /** Databases, collections and documents. */
 import { idParts } from '../base/document-shape'
 import type { Json } from '../base/json'
-import { json, path, query, send } from './client'
+import { json, page, path, query, send } from './client'
+import type { Page } from './client'
 
 export interface CollectionInfo {
+  database: string
   name: string
   /** Null where access rules may hide documents from the user. */
   documents: number | null
@@ -17,11 +19,30 @@ export interface Place {
 
 const of = ({ database, collection }: Place): string => path`/v1/databases/${database}/collections/${collection}`
 
-export const listDatabases = async (signal?: AbortSignal): Promise<string[]> =>
-  (await json<{ databases: string[] }>('/v1/databases', { signal })).databases
+/** Databases of a page of collections. */
+const DATABASES = 100
 
-export const listCollections = async (database: string, signal?: AbortSignal): Promise<CollectionInfo[]> =>
-  (await json<{ collections: CollectionInfo[] }>(path`/v1/databases/${database}/collections`, { signal })).collections
+/**
+ * A page of the collections of all databases. It begins after a database, or after a collection: the name of its
+ * database, NUL, which is in no name, and its name.
+ */
+export const listCollections = async (after: string | undefined, signal: AbortSignal): Promise<Page<CollectionInfo>> => {
+  const within = async (database: string, begin: string | undefined): Promise<Page<CollectionInfo>> => {
+    const { entries, next } = await page<CollectionInfo>(path`/v1/databases/${database}/collections`, 'collections', begin, signal)
+    return { entries: entries.map((collection) => ({ ...collection, database })), next: next === undefined ? undefined : `${database}\u0000${next}` }
+  }
+  const [database, collection] = after?.split('\u0000') ?? []
+  if (database !== undefined && collection !== undefined) {
+    const rest = await within(database, collection)
+    return { ...rest, next: rest.next ?? database }
+  }
+  const databases = await page<string>('/v1/databases', 'databases', database, signal, DATABASES)
+  const all = await Promise.all(databases.entries.map((name) => within(name, undefined)))
+  // The page ends within a database that has more collections.
+  const last = all.findIndex(({ next }) => next !== undefined)
+  const taken = last < 0 ? all : all.slice(0, last + 1)
+  return { entries: taken.flatMap(({ entries }) => entries), next: taken.at(-1)?.next ?? databases.next }
+}
 
 /** Parts of a find, each as JSON text, or empty. */
 export interface Find {

@@ -2,7 +2,8 @@
 import type { EventQuery } from '../base/event-query'
 import { parseQuery, wireQuery } from '../base/event-query'
 import type { Json } from '../base/json'
-import { json, path, query as search, send } from './client'
+import { json, page, path, query as search, send } from './client'
+import type { Page } from './client'
 
 export interface StoredEvent {
   position: number
@@ -23,8 +24,7 @@ export interface Store {
   events: number
 }
 
-export const listStores = async (signal?: AbortSignal): Promise<Store[]> =>
-  (await json<{ stores: Store[] }>('/v1/stores', { signal })).stores
+export const listStores = async (after: string | undefined, signal: AbortSignal): Promise<Page<Store>> => page('/v1/stores', 'stores', after, signal)
 
 export interface ReadOptions {
   after?: number
@@ -73,9 +73,11 @@ export interface ParkedEvent {
   event: StoredEvent
 }
 
-export const listGroups = async (store: string, signal?: AbortSignal): Promise<Group[]> =>
+export const listGroups = async (store: string, after: string | undefined, signal: AbortSignal): Promise<Page<Group>> => {
+  const { entries, next } = await page<Group>(path`/v1/stores/${store}/groups`, 'groups', after, signal)
   // The query of a group leaves out what is empty.
-  (await json<{ groups: Group[] }>(path`/v1/stores/${store}/groups`, { signal })).groups.map((group) => ({ ...group, query: parseQuery(JSON.stringify(group.query)) }))
+  return { entries: entries.map((group) => ({ ...group, query: parseQuery(JSON.stringify(group.query)) })), next }
+}
 
 export const listParked = async (store: string, group: string, after: number, signal?: AbortSignal): Promise<ParkedEvent[]> =>
   (await json<{ parked: ParkedEvent[] }>(path`/v1/stores/${store}/groups/${group}/parked` + search({ after, limit: 100 }), { signal })).parked
@@ -111,8 +113,8 @@ export interface ParkedByProjection {
   retry: boolean
 }
 
-export const listProjections = async (store: string, signal?: AbortSignal): Promise<Projection[]> =>
-  (await json<{ projections: Projection[] }>(path`/v1/stores/${store}/projections`, { signal })).projections
+export const listProjections = async (store: string, after: string | undefined, signal: AbortSignal): Promise<Page<Projection>> =>
+  page(path`/v1/stores/${store}/projections`, 'projections', after, signal)
 
 export const parkedOfProjection = async (store: string, name: string, signal?: AbortSignal): Promise<ParkedByProjection[]> =>
   (await json<{ parked: ParkedByProjection[] }>(path`/v1/stores/${store}/projections/${name}/parked`, { signal })).parked

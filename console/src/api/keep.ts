@@ -1,5 +1,6 @@
 /** Users, tokens, backups and settings of the server. */
-import { json, path, send } from './client'
+import { json, page, path, send } from './client'
+import type { Page } from './client'
 import type { Right } from './session'
 
 export type Roles = Record<string, Right[]>
@@ -33,7 +34,7 @@ export interface Setting {
   origin: string
 }
 
-export const listUsers = async (signal?: AbortSignal): Promise<User[]> => (await json<{ users: User[] }>('/v1/users', { signal })).users
+export const listUsers = async (after: string | undefined, signal: AbortSignal): Promise<Page<User>> => page('/v1/users', 'users', after, signal)
 
 export const createUser = async (name: string, password: string, roles: Roles): Promise<void> => {
   await send(path`/v1/users/${name}`, { method: 'PUT', body: { password, roles } })
@@ -51,7 +52,7 @@ export const changeRole = async (name: string, store: string, right: Right, gran
   await send(path`/v1/users/${name}/roles/${store}/${right}`, { method: granted ? 'PUT' : 'DELETE' })
 }
 
-export const listTokens = async (signal?: AbortSignal): Promise<Token[]> => (await json<{ tokens: Token[] }>('/v1/tokens', { signal })).tokens
+export const listTokens = async (after: string | undefined, signal: AbortSignal): Promise<Page<Token>> => page('/v1/tokens', 'tokens', after, signal)
 
 /** Creates a token, which is returned this once. */
 export const createToken = async (name: string, roles: Roles, expiresInSeconds: number | undefined): Promise<string> => {

@@ -1,5 +1,6 @@
 /** Prometheus' query API of the server, and its results as lines of a chart. */
-import { json } from './client'
+import { json, query } from './client'
+import type { Page } from './client'
 
 export type Labels = Record<string, string>
 
@@ -50,6 +51,56 @@ export const range = async (
 /** The data of another endpoint below `/api/v1/`. */
 export const data = async <T>(rest: string, signal?: AbortSignal): Promise<T> =>
   (await json<Answer<T>>(`/api/v1/${rest}`, { signal })).data
+
+/** Names of one request. */
+const NAMES = 1_000
+
+/** Values of a label that begin with a text; all of them if they are few. They are requested once, unless they are many. */
+export const valuesOf = (label: string) => {
+  const request = async (matching: string | undefined) => {
+    const { data: names, warnings } = await json<Answer<string[]>>(`/api/v1/label/${encodeURIComponent(label)}/values${query({ limit: NAMES, 'match[]': matching })}`)
+    return { names, all: warnings === undefined }
+  }
+  let first: ReturnType<typeof request> | undefined
+  return async (start: string): ReturnType<typeof request> => {
+    try {
+      const few = await (first ??= request(undefined))
+      if (few.all || start === '') return few
+      const pattern = `${start.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}.*`
+      return { ...(await request(`{${label}=~${JSON.stringify(pattern)}}`)), all: false }
+    } catch {
+      return { names: [], all: true }
+    }
+  }
+}
+
+export interface RuleGroup {
+  name: string
+  file: string
+  interval: number
+  rules: Rule[]
+}
+
+export interface Rule {
+  name: string
+  query: string
+  type: string
+  health: string
+  state?: string
+  lastError?: string
+  evaluationTime?: number
+  labels?: Labels
+  annotations?: Labels
+  alerts?: { labels: Labels; annotations: Labels; state: string; activeAt?: string; value: string }[]
+}
+
+/** Groups of rules of a page. */
+const GROUPS = 100
+
+export const listRules = async (after: string | undefined, signal: AbortSignal): Promise<Page<RuleGroup>> => {
+  const found = await data<{ groups: RuleGroup[]; groupNextToken?: string }>(`rules${query({ group_limit: GROUPS, group_next_token: after })}`, signal)
+  return { entries: found.groups, next: found.groupNextToken }
+}
 
 /** A sample value as a number; the API writes them as strings. */
 export const sampleValue = (text: string): number =>

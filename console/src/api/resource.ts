@@ -3,7 +3,7 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 
 import { backoffMs, lines } from '../base/lines'
 import { isAbort, problemOf, send } from './client'
-import type { Problem } from './client'
+import type { Page, Problem } from './client'
 
 export interface Loaded<T> {
   data: T | undefined
@@ -58,6 +58,38 @@ export const useLoaded = <T>(
     loading: key !== undefined && state.loading,
     reload,
   }
+}
+
+export interface Listed<T> extends Loaded<T[]> {
+  /** The server has more entries than were loaded. */
+  hasMore: boolean
+  /** Loads a further page. */
+  more: () => void
+}
+
+/** As `useLoaded`, for a list that comes page by page: the first one, and further ones on request. */
+export const usePages = <T>(key: string | undefined, load: (after: string | undefined, signal: AbortSignal) => Promise<Page<T>>, everyMs?: number): Listed<T> => {
+  const wanted = useRef({ key, pages: 1 })
+  if (wanted.current.key !== key) wanted.current = { key, pages: 1 }
+  const { data, reload, ...rest } = useLoaded(
+    key,
+    async (signal) => {
+      const all: Page<T> = { entries: [], next: undefined }
+      for (let pages = 0; pages < wanted.current.pages; pages += 1) {
+        const { entries, next } = await load(all.next, signal)
+        all.entries.push(...entries)
+        all.next = next
+        if (next === undefined) break
+      }
+      return all
+    },
+    everyMs,
+  )
+  const more = useCallback(() => {
+    wanted.current.pages += 1
+    reload()
+  }, [reload])
+  return { ...rest, data: data?.entries, hasMore: data?.next !== undefined, reload, more }
 }
 
 export type StreamState = 'connecting' | 'live' | 'waiting' | 'ended'

@@ -2,6 +2,7 @@
 import { ExactNumber, formatJson } from '../base/json'
 import type { Json } from '../base/json'
 import { json, path, send } from './client'
+import type { Page } from './client'
 
 export interface Column {
   name: string
@@ -47,21 +48,33 @@ export interface TableInfo {
   columns: { name: string; type: string; nullable: boolean }[]
 }
 
-const COLUMNS = `SELECT table_schema, table_name, column_name, data_type, is_nullable FROM information_schema.columns
-WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_schema, table_name, ordinal_position`
+/** Tables of a page. */
+const TABLES = 500
 
-/** The tables with their columns. */
-export const loadTables = async (signal?: AbortSignal): Promise<TableInfo[]> => {
-  const [result] = await runSql(COLUMNS, signal)
+const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`
+
+const columnsAfter = (after: string | undefined): string => {
+  const begin = after === undefined ? '' : ` AND (table_schema, table_name) > (${after.split('\u0000').map(literal).join(', ')})`
+  return `SELECT t.table_schema, t.table_name, c.column_name, c.data_type, c.is_nullable
+FROM (SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema NOT IN ('pg_catalog', 'information_schema')${begin}
+  ORDER BY table_schema, table_name LIMIT ${TABLES + 1}) t
+LEFT JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name
+ORDER BY t.table_schema, t.table_name, c.ordinal_position`
+}
+
+/** A page of the tables, with their columns. It begins after a table: its schema, NUL, which is in no name, and its name. */
+export const listTables = async (after: string | undefined, signal: AbortSignal): Promise<Page<TableInfo>> => {
+  const [result] = await runSql(columnsAfter(after), signal)
   const tables = new Map<string, TableInfo>()
   for (const row of result?.rows ?? []) {
     const [schema = '', name = '', column = '', type = '', nullable = ''] = row.map((value) => cellText(value) ?? '')
     const key = `${schema}\u0000${name}`
     const table = tables.get(key) ?? { schema, name, columns: [] }
-    table.columns.push({ name: column, type, nullable: nullable === 'YES' })
+    if (column !== '') table.columns.push({ name: column, type, nullable: nullable === 'YES' })
     tables.set(key, table)
   }
-  return [...tables.values()]
+  const keys = [...tables.keys()]
+  return { entries: [...tables.values()].slice(0, TABLES), next: keys.length > TABLES ? keys[TABLES - 1] : undefined }
 }
 
 /** An identifier in a statement: quoted unless it is plain. */

@@ -16,7 +16,8 @@ import type { Json } from '../base/json'
 import { lines } from '../base/lines'
 import { bytesText, oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
-import { Busy, Card, Code, Empty, Field, Model, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { Form } from '../ui/form'
+import { Busy, Card, Code, Empty, Field, Model, Pills, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
 import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
@@ -246,13 +247,7 @@ const One = ({ seq }: { seq: number }) => {
                         </a>{' '}
                         <Text text={event.type} max={120} />
                       </h3>
-                      <div class="row">
-                        {event.tags.map((tag) => (
-                          <span class="pill" key={tag}>
-                            <Text text={tag} max={120} />
-                          </span>
-                        ))}
-                      </div>
+                      <Pills texts={event.tags} />
                       {event.data !== undefined && <Tree value={event.data} />}
                     </div>
                   ))}
@@ -345,17 +340,16 @@ const Timeline = () => {
             change({ since: Number.isNaN(time.getTime()) ? undefined : time.toISOString() }, true)
           }}
         />
-        <form
-          class="row end"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const seq = Number(new FormData(event.currentTarget).get('seq'))
+        <Form
+          layout="row end"
+          submit={(text) => {
+            const seq = Number(text('seq'))
             if (Number.isInteger(seq) && seq > 0) change({ seq })
           }}
         >
           <Field label="Commit number" name="seq" type="number" min="1" class="short" />
           <button>Open</button>
-        </form>
+        </Form>
         {since === '' ? (
           <button aria-pressed={isLive} onClick={() => change({ live: isLive ? '0' : undefined }, true)}>
             {isLive ? 'Pause' : 'Follow'}

@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks'
 
 import { controlProjection, listGroups, listParked, listProjections, parkedOfProjection, settleParked } from '../api/events'
 import type { Group, Projection } from '../api/events'
-import { useLoaded } from '../api/resource'
+import { useLoaded, usePages } from '../api/resource'
 import { may } from '../api/session'
 import { identifiers, quoted } from '../api/sql'
 import { formatQuery } from '../base/event-query'
@@ -11,7 +11,8 @@ import { formatCount, formatDuration } from '../base/format'
 import { plural } from '../base/text'
 import { link } from '../route'
 import { useAction } from '../ui/action'
-import { Busy, Card, Code, Confirm, Empty, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { NameList } from '../ui/list'
+import { Card, Code, Confirm, Empty, Pills, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
 import { Tree } from '../ui/tree'
 
 const EVERY_MS = 3_000
@@ -45,13 +46,7 @@ const Parked = ({ store, group, changed }: { store: string; group: string; chang
           <p class="soft">
             Parked <Time at={parked_at} age /> after {tries === 1 ? '1 try' : `${tries} tries`}.
           </p>
-          <p class="row">
-            {event.tags.map((tag) => (
-              <span class="pill" key={tag}>
-                <Text text={tag} max={120} />
-              </span>
-            ))}
-          </p>
+          <Pills texts={event.tags} />
           {event.data !== undefined && <Tree value={event.data} />}
           <div class="row">
             <button disabled={action.busy} onClick={() => settle('replay', [event.position])}>
@@ -101,23 +96,20 @@ const GroupCard = ({ store, group, changed }: { store: string; group: Group; cha
 }
 
 export const Groups = ({ store }: { store: string }) => {
-  const groups = useLoaded(`groups ${store}`, (signal) => listGroups(store, signal), EVERY_MS)
-  if (!groups.data) return groups.problem ? <ProblemNotice problem={groups.problem} retry={groups.reload} /> : <Busy />
-  if (groups.data.length === 0) {
-    return (
-      <Empty
-        title="No consumer groups"
-        command={`curl -s -X PUT ${serverUrl()}/v1/stores/${encodeURIComponent(store)}/groups/mailers -H 'Content-Type: application/json' -d '{"tries": 3}'`}
-      >
-        <p>A group delivers each event to one of its consumers, again after a failure, and parks it after its last try.</p>
-      </Empty>
-    )
-  }
+  const groups = usePages(`groups ${store}`, (after, signal) => listGroups(store, after, signal), EVERY_MS)
+  const empty = (
+    <Empty
+      title="No consumer groups"
+      command={`curl -s -X PUT ${serverUrl()}/v1/stores/${encodeURIComponent(store)}/groups/mailers -H 'Content-Type: application/json' -d '{"tries": 3}'`}
+    >
+      <p>A group delivers each event to one of its consumers, again after a failure, and parks it after its last try.</p>
+    </Empty>
+  )
   return (
     <div class="stack">
-      {groups.data.map((group) => (
-        <GroupCard key={group.name} store={store} group={group} changed={groups.reload} />
-      ))}
+      <NameList list={groups} noun="consumer group" name={(group) => group.name} empty={empty}>
+        {(found) => found.map((group) => <GroupCard key={group.name} store={store} group={group} changed={groups.reload} />)}
+      </NameList>
     </div>
   )
 }
@@ -244,25 +236,22 @@ const ProjectionCard = ({ store, projection, changed }: { store: string; project
 }
 
 export const Projections = ({ store }: { store: string }) => {
-  const all = useLoaded(`projections ${store}`, (signal) => listProjections(store, signal), EVERY_MS)
-  if (!all.data) return all.problem ? <ProblemNotice problem={all.problem} retry={all.reload} /> : <Busy />
-  if (all.data.length === 0) {
-    return (
-      <Empty
-        title="No projections"
-        command={`CREATE TABLE orders (position bigint PRIMARY KEY);
+  const all = usePages(`projections ${store}`, (after, signal) => listProjections(store, after, signal), EVERY_MS)
+  const empty = (
+    <Empty
+      title="No projections"
+      command={`CREATE TABLE orders (position bigint PRIMARY KEY);
 CREATE PROJECTION placed FROM EVENTS ${quoted(store)}
   ON 'OrderPlaced' DO (INSERT INTO orders VALUES (event.position));`}
-      >
-        <p>A projection runs SQL statements for each event, in the server, exactly once. Declare one on the page SQL or by HTTP.</p>
-      </Empty>
-    )
-  }
+    >
+      <p>A projection runs SQL statements for each event, in the server, exactly once. Declare one on the page SQL or by HTTP.</p>
+    </Empty>
+  )
   return (
     <div class="stack">
-      {all.data.map((projection) => (
-        <ProjectionCard key={projection.name} store={store} projection={projection} changed={all.reload} />
-      ))}
+      <NameList list={all} noun="projection" name={(projection) => projection.name} empty={empty}>
+        {(found) => found.map((projection) => <ProjectionCard key={projection.name} store={store} projection={projection} changed={all.reload} />)}
+      </NameList>
     </div>
   )
 }

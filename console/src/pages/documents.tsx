@@ -14,13 +14,12 @@ import {
   getDocument,
   insertDocument,
   listCollections,
-  listDatabases,
   listIndexes,
   putDocument,
   watchUrl,
 } from '../api/documents'
 import type { Find, Index, Place } from '../api/documents'
-import { follow, useLoaded } from '../api/resource'
+import { follow, useLoaded, usePages } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
 import { columnsOf, explainTree, shapeOf } from '../base/document-shape'
@@ -33,8 +32,10 @@ import { oneLine, plural } from '../base/text'
 import { change, link, parameter } from '../route'
 import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
+import { Form } from '../ui/form'
 import { Busy, Card, Confirm, Dialog, Empty, Field, objectName, ProblemNotice, Segments, serverUrl, Tabs, Text, Title } from '../ui/parts'
 import { Grid } from '../ui/grid'
+import { NameList } from '../ui/list'
 import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
 
@@ -50,47 +51,37 @@ const insertCommand = ({ database, collection }: Place): string =>
 }'`
 
 const Databases = () => {
-  const all = useLoaded('databases', async (signal) => {
-    const names = await listDatabases(signal)
-    return Promise.all(names.map(async (name) => ({ name, collections: await listCollections(name, signal) })))
-  })
-  const [filter, setFilter] = useState('')
-  if (!all.data) return all.problem ? <ProblemNotice problem={all.problem} retry={all.reload} /> : <Busy />
-  if (all.data.every(({ collections }) => collections.length === 0)) {
-    return (
-      <Empty title="No documents yet" command={insertCommand({ database: 'shop', collection: 'people' })}>
-        <p>This stores the first one, and creates its database and collection. MongoDB's drivers work, too.</p>
-      </Empty>
-    )
-  }
+  const all = usePages('collections', listCollections)
+  const empty = (
+    <Empty title="No documents yet" command={insertCommand({ database: 'shop', collection: 'people' })}>
+      <p>This stores the first one, and creates its database and collection. MongoDB's drivers work, too.</p>
+    </Empty>
+  )
   return (
-    <>
-      <div>
-        <input data-search aria-label="Find a collection" placeholder="Find a collection (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
-      </div>
-      <Card>
-        <Table
-          label="Collections"
-          rows={all.data
-            .flatMap(({ name, collections }) => collections.map((collection) => ({ ...collection, database: name })))
-            .filter((collection) => `${collection.database} ${collection.name}`.toLowerCase().includes(filter.toLowerCase()))}
-          id={(collection) => `${collection.database}\u0000${collection.name}`}
-          columns={[
-            { name: 'Database', cell: (collection) => <Text text={collection.database} /> },
-            {
-              name: 'Collection',
-              cell: (collection) => (
-                <a href={link(['documents', collection.database, collection.name])}>
-                  <Text text={collection.name} />
-                </a>
-              ),
-            },
-            { name: 'Documents', kind: 'number', cell: (collection) => (collection.documents === null ? '–' : formatCount(collection.documents)) },
-            { name: 'Size', kind: 'number', cell: (collection) => (collection.bytes === null ? '–' : formatBytes(collection.bytes)) },
-          ]}
-        />
-      </Card>
-    </>
+    <NameList list={all} noun="collection" name={(collection) => `${collection.database} ${collection.name}`} search empty={empty}>
+      {(found) => (
+        <Card>
+          <Table
+            label="Collections"
+            rows={found}
+            id={(collection) => `${collection.database}\u0000${collection.name}`}
+            columns={[
+              { name: 'Database', cell: (collection) => <Text text={collection.database} /> },
+              {
+                name: 'Collection',
+                cell: (collection) => (
+                  <a href={link(['documents', collection.database, collection.name])}>
+                    <Text text={collection.name} />
+                  </a>
+                ),
+              },
+              { name: 'Documents', kind: 'number', cell: (collection) => (collection.documents === null ? '–' : formatCount(collection.documents)) },
+              { name: 'Size', kind: 'number', cell: (collection) => (collection.bytes === null ? '–' : formatBytes(collection.bytes)) },
+            ]}
+          />
+        </Card>
+      )}
+    </NameList>
   )
 }
 
@@ -407,14 +398,11 @@ const Indexes = ({ place }: { place: Place }) => {
       </Card>
       {writable && (
         <Card title="New index" narrow>
-          <form
-            class="row end"
-            onSubmit={(event) => {
-              event.preventDefault()
-              const form = new FormData(event.currentTarget)
-              const fields = form.get('fields')
-              const names = typeof fields === 'string' ? fields.split(/[\s,]+/).filter((name) => name !== '') : []
-              action.run(() => createIndex(place, names, form.has('unique'), form.has('sparse')))
+          <Form
+            layout="row end"
+            submit={(text, fields) => {
+              const names = text('fields').split(/[\s,]+/).filter((name) => name !== '')
+              action.run(() => createIndex(place, names, fields.has('unique'), fields.has('sparse')))
             }}
           >
             <Field label="Fields; a minus sign for descending order" name="fields" placeholder="city, -age" required class="grow" />
@@ -425,7 +413,7 @@ const Indexes = ({ place }: { place: Place }) => {
               <input type="checkbox" name="sparse" /> sparse
             </label>
             <button disabled={action.busy}>{action.busy ? 'Building …' : 'Create'}</button>
-          </form>
+          </Form>
         </Card>
       )}
     </div>

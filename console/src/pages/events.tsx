@@ -4,8 +4,8 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { json, path as encoded, problemOf } from '../api/client'
 import type { Problem } from '../api/client'
 import { countEvents, listStores, readEvents, subscribeUrl } from '../api/events'
-import type { Store, StoredEvent } from '../api/events'
-import { follow, useLoaded } from '../api/resource'
+import type { StoredEvent } from '../api/events'
+import { follow, useLoaded, usePages } from '../api/resource'
 import type { StreamState } from '../api/resource'
 import { may } from '../api/session'
 import { condition, formatQuery, parseQuery, snippets, withItem } from '../base/event-query'
@@ -15,6 +15,9 @@ import { formatJson, parseJson } from '../base/json'
 import { oneLine, plural } from '../base/text'
 import { change, go, link, parameter } from '../route'
 import { useAction } from '../ui/action'
+import { Form, Submit } from '../ui/form'
+import type { Texts } from '../ui/form'
+import { NameList } from '../ui/list'
 import { Busy, Card, Code, Confirm, Empty, Field, objectName, ProblemNotice, SeqLink, serverUrl, Tabs, Text, Time, Title } from '../ui/parts'
 import { Tree } from '../ui/tree'
 import { VirtualList } from '../ui/virtual'
@@ -30,60 +33,58 @@ const APPEND = (store: string) => `curl -s ${serverUrl()}/v1/stores/${encodeURIC
   "events": [{"type": "CourseDefined", "tags": ["course:c1"], "data": {"capacity": 2}}]
 }'`
 
-const StoreList = ({ stores, reload }: { stores: Store[]; reload: () => void }) => {
-  const [filter, setFilter] = useState('')
-  const action = useAction(reload)
-  const found = stores.filter((store) => store.name.toLowerCase().includes(filter.toLowerCase()))
+const StoreList = () => {
+  const stores = usePages('stores', listStores, 5_000)
+  const action = useAction(stores.reload)
+  const create = may('admin') && (
+    <form
+      class="row"
+      onSubmit={(event) => {
+        event.preventDefault()
+        const name = new FormData(event.currentTarget).get('name')
+        if (typeof name === 'string' && name !== '') action.run(() => json(encoded`/v1/stores/${name}`, { method: 'PUT' }))
+      }}
+    >
+      <input name="name" aria-label="Name of the new store" placeholder="new store" required />
+      <button disabled={action.busy}>Create a store</button>
+    </form>
+  )
   return (
-    <>
-      <div class="row between">
-        <input data-search aria-label="Find a store" placeholder="Find a store (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
-        {may('admin') && (
-          <form
-            class="row"
-            onSubmit={(event) => {
-              event.preventDefault()
-              const name = new FormData(event.currentTarget).get('name')
-              if (typeof name === 'string' && name !== '') action.run(() => json(encoded`/v1/stores/${name}`, { method: 'PUT' }))
-            }}
-          >
-            <input name="name" aria-label="Name of the new store" placeholder="new store" required />
-            <button disabled={action.busy}>Create a store</button>
-          </form>
-        )}
-      </div>
-      <ProblemNotice problem={action.problem} />
-      <div class="tiles">
-        {found.map((store) => (
-          <a class="tile" key={store.name} href={link(['events', store.name])}>
-            <span>
-              <Text text={store.name} />
-            </span>
-            <span class="value">{formatCount(store.events)}</span>
-            <span class="soft small">events</span>
-          </a>
-        ))}
-      </div>
-      {stores.every((store) => store.events === 0) && (
-        <Empty title="No events yet" command={APPEND('courses')}>
-          <p>This appends the first one, and creates its store:</p>
-        </Empty>
+    <NameList list={stores} noun="store" name={(store) => store.name} search actions={create}>
+      {(found) => (
+        <>
+          <ProblemNotice problem={action.problem} />
+          <div class="tiles">
+            {found.map((store) => (
+              <a class="tile" key={store.name} href={link(['events', store.name])}>
+                <span>
+                  <Text text={store.name} />
+                </span>
+                <span class="value">{formatCount(store.events)}</span>
+                <span class="soft small">events</span>
+              </a>
+            ))}
+          </div>
+          {!stores.hasMore && stores.data?.every((store) => store.events === 0) && (
+            <Empty title="No events yet" command={APPEND('courses')}>
+              <p>This appends the first one, and creates its store:</p>
+            </Empty>
+          )}
+        </>
       )}
-    </>
+    </NameList>
   )
 }
 
 const QueryBuilder = ({ query, set }: { query: EventQuery; set: (query: EventQuery) => void }) => {
   const items: Item[] = query.items.length === 0 ? [{ types: [], tags: [] }] : query.items
   const word = (index: number, kind: keyof Item, label: string) => (
-    <form
-      class="row"
-      onSubmit={(event) => {
-        event.preventDefault()
-        const input = event.currentTarget.elements.namedItem('word')
-        if (!(input instanceof HTMLInputElement) || input.value === '') return
-        const added = input.value
-        input.value = ''
+    <Form
+      layout="row"
+      submit={(text, _fields, form) => {
+        const added = text('word')
+        if (added === '') return
+        form.reset()
         set(withItem(query, index, (item) => (item[kind].includes(added) ? item : { ...item, [kind]: [...item[kind], added] })))
       }}
     >
@@ -101,7 +102,7 @@ const QueryBuilder = ({ query, set }: { query: EventQuery; set: (query: EventQue
         </span>
       ))}
       <input name="word" data-search={index === 0 && kind === 'tags' ? true : undefined} aria-label={label} placeholder={label} size={18} />
-    </form>
+    </Form>
   )
   return (
     <div class="stack">
@@ -116,18 +117,16 @@ const QueryBuilder = ({ query, set }: { query: EventQuery; set: (query: EventQue
       ))}
       {query.items.length > 0 && (
         <div class="row">
-          <form
-            class="row"
-            onSubmit={(event) => {
-              event.preventDefault()
-              const input = event.currentTarget.elements.namedItem('tag')
-              if (input instanceof HTMLInputElement && input.value !== '') set({ items: [...query.items, { types: [], tags: [input.value] }] })
+          <Form
+            layout="row"
+            submit={(text) => {
+              if (text('tag') !== '') set({ items: [...query.items, { types: [], tags: [text('tag')] }] })
             }}
           >
             <span class="soft">or events with the tag</span>
             <input name="tag" aria-label="Tag of another item" placeholder="tag" size={18} />
             <button class="small">Add an item</button>
-          </form>
+          </Form>
           <button class="small quiet" onClick={() => set({ items: [] })}>
             Clear
           </button>
@@ -383,13 +382,7 @@ const Browse = ({ store }: { store: string }) => {
 
 const AppendForm = ({ store, done }: { store: string; done: () => void }) => {
   const action = useAction(done)
-  const submit = (event: SubmitEvent) => {
-    event.preventDefault()
-    const form = new FormData(event.currentTarget as HTMLFormElement)
-    const text = (name: string) => {
-      const value = form.get(name)
-      return typeof value === 'string' ? value : ''
-    }
+  const submit = (text: Texts) => {
     action.run(async () => {
       const data = text('data').trim()
       const tags = text('tags').split(/\s+/).filter((tag) => tag !== '')
@@ -398,7 +391,7 @@ const AppendForm = ({ store, done }: { store: string; done: () => void }) => {
     })
   }
   return (
-    <form class="stack" onSubmit={submit}>
+    <Form submit={submit}>
       <div class="row end">
         <Field label="Type" name="type" placeholder="CourseDefined" required />
         <Field label="Tags, with spaces between them" name="tags" placeholder="course:c1 teacher:t1" class="grow" />
@@ -408,12 +401,8 @@ const AppendForm = ({ store, done }: { store: string; done: () => void }) => {
         <textarea name="data" rows={5} placeholder={'{"capacity": 2}'} spellcheck={false} />
       </label>
       <ProblemNotice problem={action.problem} />
-      <div>
-        <button class="primary" disabled={action.busy}>
-          Append
-        </button>
-      </div>
-    </form>
+      <Submit busy={action.busy}>Append</Submit>
+    </Form>
   )
 }
 
@@ -468,13 +457,11 @@ const StorePage = ({ store }: { store: string }) => {
 
 export const Events = () => {
   const store = objectName()
-  const stores = useLoaded(store === '' ? 'stores' : undefined, listStores, 5_000)
   if (store !== '') return <StorePage store={store} />
   return (
     <>
       <h1>Events</h1>
-      <ProblemNotice problem={stores.problem} retry={stores.reload} />
-      {stores.data ? <StoreList stores={stores.data} reload={stores.reload} /> : stores.problem ? null : <Busy />}
+      <StoreList />
     </>
   )
 }

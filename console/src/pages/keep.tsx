@@ -16,18 +16,16 @@ import {
   setPassword,
 } from '../api/keep'
 import type { Backup, Roles, User } from '../api/keep'
-import { useLoaded } from '../api/resource'
+import { useLoaded, usePages } from '../api/resource'
 import { loadSession, may, session } from '../api/session'
 import { formatBytes, formatCount } from '../base/format'
 import { link, segments } from '../route'
 import { useAction } from '../ui/action'
+import { Form, Submit } from '../ui/form'
+import type { Texts } from '../ui/form'
+import { Find, NameList } from '../ui/list'
 import { Busy, Card, Code, Confirm, Dialog, Empty, Field, ProblemNotice, SeqLink, Tabs, Text, Time } from '../ui/parts'
 import { Table } from '../ui/table'
-
-const text = (form: FormData, name: string): string => {
-  const value = form.get(name)
-  return typeof value === 'string' ? value : ''
-}
 
 const RoleFields = () => (
   <div class="row end">
@@ -40,10 +38,10 @@ const RoleFields = () => (
   </div>
 )
 
-const formRoles = (form: FormData): Roles =>
+const formRoles = (text: Texts, fields: FormData): Roles =>
   rolesOf(
-    text(form, 'store'),
-    form.getAll('right').filter((right) => typeof right === 'string'),
+    text('store'),
+    fields.getAll('right').filter((right) => typeof right === 'string'),
   )
 
 const RoleList = ({ roles, revoke }: { roles: Roles; revoke?: (store: string, right: 'read' | 'append' | 'admin') => void }) => (
@@ -67,11 +65,9 @@ const RoleList = ({ roles, revoke }: { roles: Roles; revoke?: (store: string, ri
 const Grant = ({ user, done }: { user: User; done: () => void }) => {
   const action = useAction(done)
   return (
-    <form
-      class="stack"
-      onSubmit={(event) => {
-        event.preventDefault()
-        const roles = formRoles(new FormData(event.currentTarget))
+    <Form
+      submit={(text, fields) => {
+        const roles = formRoles(text, fields)
         action.run(async () => {
           for (const [store, rights] of Object.entries(roles)) for (const right of rights) await changeRole(user.name, store, right, true)
         })
@@ -79,40 +75,30 @@ const Grant = ({ user, done }: { user: User; done: () => void }) => {
     >
       <RoleFields />
       <ProblemNotice problem={action.problem} />
-      <div>
-        <button class="primary" disabled={action.busy}>
-          Grant
-        </button>
-      </div>
-    </form>
+      <Submit busy={action.busy}>Grant</Submit>
+    </Form>
   )
 }
 
 const Password = ({ name, done }: { name: string; done: () => void }) => {
   const action = useAction(done)
   return (
-    <form
-      class="stack"
-      onSubmit={(event) => {
-        event.preventDefault()
-        const password = text(new FormData(event.currentTarget), 'password')
+    <Form
+      submit={(text) => {
+        const password = text('password')
         action.run(() => setPassword(name, password))
       }}
     >
       <Field label="New password" name="password" type="password" autoComplete="new-password" required />
       <ProblemNotice problem={action.problem} />
       <p class="soft small">Sessions with the old password end.</p>
-      <div>
-        <button class="primary" disabled={action.busy}>
-          Set the password
-        </button>
-      </div>
-    </form>
+      <Submit busy={action.busy}>Set the password</Submit>
+    </Form>
   )
 }
 
 const Users = () => {
-  const users = useLoaded('users', listUsers)
+  const users = usePages('users', listUsers)
   const [dialog, setDialog] = useState<{ user: User; kind: 'grant' | 'password' }>()
   const [turn, setTurn] = useState(0)
   const action = useAction(() => {
@@ -126,50 +112,49 @@ const Users = () => {
   }
   return (
     <div class="stack">
-      <ProblemNotice problem={users.problem ?? action.problem} />
+      <ProblemNotice problem={action.problem} />
       {users.data?.length === 0 && session.value?.kind === 'anonymous' && (
         <div class="notice warn">
           <p>There are no users: every client that reaches this server has every right. The first user closes it; give that user admin on all stores (*).</p>
         </div>
       )}
-      {users.data && users.data.length > 0 && (
-        <Card title="Users">
-          <Table
-            label="Users"
-            rows={users.data}
-            id={(user) => user.name}
-            columns={[
-              { name: 'Name', cell: (user) => <Text text={user.name} /> },
-              { name: 'Rights', cell: (user) => <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} /> },
-              { name: 'Created', cell: (user) => <Time at={user.created_at} /> },
-              {
-                name: 'Actions',
-                kind: 'actions',
-                cell: (user) => (
-                  <>
-                    <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
-                      Grant
-                    </button>
-                    <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
-                      Password
-                    </button>
-                    <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
-                  </>
-                ),
-              },
-            ]}
-          />
-        </Card>
-      )}
+      <NameList list={users} noun="user" name={(user) => user.name} empty={<></>}>
+        {(found) => (
+          <Card title="Users">
+            <Table
+              label="Users"
+              rows={found}
+              id={(user) => user.name}
+              columns={[
+                { name: 'Name', cell: (user) => <Text text={user.name} /> },
+                { name: 'Rights', cell: (user) => <RoleList roles={user.roles} revoke={(store, right) => action.run(() => changeRole(user.name, store, right, false))} /> },
+                { name: 'Created', cell: (user) => <Time at={user.created_at} /> },
+                {
+                  name: 'Actions',
+                  kind: 'actions',
+                  cell: (user) => (
+                    <>
+                      <button class="small" onClick={() => setDialog({ user, kind: 'grant' })}>
+                        Grant
+                      </button>
+                      <button class="small" onClick={() => setDialog({ user, kind: 'password' })}>
+                        Password
+                      </button>
+                      <Confirm label="Drop" question={`The user ${user.name} is dropped; its sessions and subscriptions end.`} disabled={action.busy} run={() => action.run(() => dropUser(user.name))} />
+                    </>
+                  ),
+                },
+              ]}
+            />
+          </Card>
+        )}
+      </NameList>
       <Card title="New user" narrow>
-        <form
+        <Form
           key={turn}
-          class="stack"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const form = new FormData(event.currentTarget)
+          submit={(text, fields) => {
             action.run(async () => {
-              await createUser(text(form, 'name'), text(form, 'password'), formRoles(form))
+              await createUser(text('name'), text('password'), formRoles(text, fields))
               setTurn(turn + 1)
             })
           }}
@@ -179,12 +164,8 @@ const Users = () => {
             <Field label="Password" name="password" type="password" autoComplete="new-password" required />
           </div>
           <RoleFields />
-          <div>
-            <button class="primary" disabled={action.busy}>
-              Create
-            </button>
-          </div>
-        </form>
+          <Submit busy={action.busy}>Create</Submit>
+        </Form>
       </Card>
       {dialog && (
         <Dialog title={dialog.kind === 'grant' ? `Grant a right to ${dialog.user.name}` : `Password of ${dialog.user.name}`} close={() => setDialog(undefined)}>
@@ -198,47 +179,46 @@ const Users = () => {
 const DAY = 86_400
 
 const Tokens = () => {
-  const tokens = useLoaded('tokens', listTokens)
+  const tokens = usePages('tokens', listTokens)
   const [created, setCreated] = useState<string>()
   const action = useAction(tokens.reload)
   return (
     <div class="stack">
-      <ProblemNotice problem={tokens.problem ?? action.problem} />
+      <ProblemNotice problem={action.problem} />
       {created !== undefined && (
         <Dialog title="The token" close={() => setCreated(undefined)}>
           <p>It is shown this once; the server stores only its hash.</p>
           <Code text={created} />
         </Dialog>
       )}
-      {tokens.data && tokens.data.length > 0 && (
-        <Card title="API tokens">
-          <Table
-            label="API tokens"
-            rows={tokens.data}
-            id={(token) => token.id}
-            columns={[
-              { name: 'Name', cell: (token) => <Text text={token.name} /> },
-              { name: 'Rights', cell: (token) => <RoleList roles={token.roles} /> },
-              { name: 'Created', cell: (token) => <Time at={token.created_at} /> },
-              { name: 'Expires', cell: (token) => (token.expires_at === null ? 'never' : <Time at={token.expires_at} />) },
-              {
-                name: 'Actions',
-                kind: 'actions',
-                cell: (token) => <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />,
-              },
-            ]}
-          />
-        </Card>
-      )}
+      <NameList list={tokens} noun="token" name={(token) => token.name} empty={<></>}>
+        {(found) => (
+          <Card title="API tokens">
+            <Table
+              label="API tokens"
+              rows={found}
+              id={(token) => token.id}
+              columns={[
+                { name: 'Name', cell: (token) => <Text text={token.name} /> },
+                { name: 'Rights', cell: (token) => <RoleList roles={token.roles} /> },
+                { name: 'Created', cell: (token) => <Time at={token.created_at} /> },
+                { name: 'Expires', cell: (token) => (token.expires_at === null ? 'never' : <Time at={token.expires_at} />) },
+                {
+                  name: 'Actions',
+                  kind: 'actions',
+                  cell: (token) => <Confirm label="Drop" question={`The token ${token.name} is no longer accepted.`} disabled={action.busy} run={() => action.run(() => dropToken(token.id))} />,
+                },
+              ]}
+            />
+          </Card>
+        )}
+      </NameList>
       <Card title="New token" narrow>
-        <form
-          class="stack"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const form = new FormData(event.currentTarget)
-            const days = Number(text(form, 'days'))
+        <Form
+          submit={(text, fields) => {
+            const days = Number(text('days'))
             action.run(async () => {
-              const token = await createToken(text(form, 'name'), formRoles(form), days > 0 ? Math.round(days * DAY) : undefined)
+              const token = await createToken(text('name'), formRoles(text, fields), days > 0 ? Math.round(days * DAY) : undefined)
               setCreated(token)
               await loadSession().catch(() => undefined)
             })
@@ -249,12 +229,8 @@ const Tokens = () => {
             <Field label="Days until it expires; empty for never" name="days" type="number" min="0" />
           </div>
           <RoleFields />
-          <div>
-            <button class="primary" disabled={action.busy}>
-              Create
-            </button>
-          </div>
-        </form>
+          <Submit busy={action.busy}>Create</Submit>
+        </Form>
       </Card>
     </div>
   )
@@ -268,11 +244,10 @@ const Backups = () => {
     <div class="stack">
       <Card title="Make a backup" narrow>
         <p class="soft">A copy of the whole database at one commit, while it is in use. Sorted files are shared by hard links.</p>
-        <form
-          class="row end"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const name = text(new FormData(event.currentTarget), 'name')
+        <Form
+          layout="row end"
+          submit={(text) => {
+            const name = text('name')
             action.run(async () => {
               const backup = await makeBackup(name)
               setMade((old) => [backup, ...old])
@@ -283,7 +258,7 @@ const Backups = () => {
           <button class="primary" disabled={action.busy}>
             {action.busy ? 'Copying …' : 'Make a backup'}
           </button>
-        </form>
+        </Form>
         <ProblemNotice problem={action.problem ?? listed.problem} />
         {made.map((backup) => (
           <dl class="facts" key={backup.name}>
@@ -324,7 +299,7 @@ const Settings = () => {
   return (
     <Card
       title="Settings in force"
-      actions={<input data-search aria-label="Find a setting" placeholder="Find a setting (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />}
+      actions={<Find noun="setting" text={filter} change={setFilter} />}
     >
       <Table
         label="Settings"

@@ -1,16 +1,19 @@
 /** Metrics: PromQL as graph and table, labels and cardinality, rules, alerts, targets. */
-import { useMemo, useState } from 'preact/hooks'
+import { useMemo, useRef, useState } from 'preact/hooks'
 
 import { query as search } from '../api/client'
-import { data, instant, onGrid, parseDuration, range, sampleValue, seriesName, stepFor } from '../api/prom'
-import type { Labels, Series } from '../api/prom'
-import { useLoaded } from '../api/resource'
+import { data, instant, listRules, onGrid, parseDuration, range, sampleValue, seriesName, stepFor, valuesOf } from '../api/prom'
+import type { Labels, RuleGroup, Series } from '../api/prom'
+import { useLoaded, usePages } from '../api/resource'
 import { formatCount, formatDuration, formatLocal, formatNumber } from '../base/format'
 import type { Json } from '../base/json'
 import { plural } from '../base/text'
 import { change, link, parameter, parameters } from '../route'
 import { CodeField } from '../ui/code-field'
+import { Form } from '../ui/form'
+import type { Names } from '../ui/languages/promql'
 import { LazyChart } from '../ui/lazy-chart'
+import { NameList } from '../ui/list'
 import { Busy, Card, Empty, Field, ProblemNotice, Segments, serverUrl, Tabs, Text, Time } from '../ui/parts'
 import { Table } from '../ui/table'
 import { Tree } from '../ui/tree'
@@ -27,20 +30,22 @@ const useHints = () => {
       .filter(([category]) => /^(promql_(functions|operators)|metricsql_)/.test(category))
       .flatMap(([, members]) => Object.keys(members))
       .filter((name) => /^[a-z]/.test(name))
-    const once = (load: () => Promise<string[]>) => {
-      let found: Promise<string[]> | undefined
-      return () => (found ??= load().catch(() => []))
+    const values = new Map<string, ReturnType<typeof valuesOf>>()
+    const valuesBy = (label: string, start: string) => {
+      const found = values.get(label) ?? valuesOf(label)
+      values.set(label, found)
+      return found(start)
     }
-    const values = new Map<string, Promise<string[]>>()
+    let labels: Promise<Names> | undefined
     return {
       functions: [...new Set(names)],
-      metrics: once(() => data<string[]>('label/__name__/values?limit=10000')),
-      labels: once(() => data<string[]>('labels?limit=1000')),
-      values: (label: string) => {
-        const found = values.get(label) ?? data<string[]>(`label/${encodeURIComponent(label)}/values?limit=1000`).catch(() => [])
-        values.set(label, found)
-        return found
-      },
+      metrics: (start: string) => valuesBy('__name__', start),
+      labels: () =>
+        (labels ??= data<string[]>('labels?limit=10000').then(
+          (names) => ({ names, all: true }),
+          () => ({ names: [], all: true }),
+        )),
+      values: valuesBy,
     }
   }, [functions.data])
 }
@@ -140,7 +145,7 @@ const Query = () => {
   const span = spanOf()
   const as = parameter('as') === 'table' ? 'table' : 'graph'
   const run = (index: number, text: string) => change({ q: shown.map((query, place) => (place === index ? text : query)) })
-  const metrics = useLoaded('metrics', () => hints.metrics())
+  const metrics = useLoaded('metrics', () => hints.metrics(''))
   return (
     <div class="stack">
       <div class="row end">
@@ -154,15 +159,9 @@ const Query = () => {
           choose={(form) => change({ as: form === 'graph' ? undefined : form })}
         />
         <Segments label="Range" options={RANGES.map((name) => [name, name] as const)} current={parameter('range', '1h')} choose={(name) => change({ range: name, end: undefined, step: undefined })} />
-        <form
-          class="row end"
-          onSubmit={(event) => {
-            event.preventDefault()
-            const form = new FormData(event.currentTarget)
-            const text = (name: string) => {
-              const value = form.get(name)
-              return typeof value === 'string' ? value : ''
-            }
+        <Form
+          layout="row end"
+          submit={(text) => {
             const end = new Date(text('end'))
             change({ range: text('range'), end: Number.isNaN(end.getTime()) ? undefined : end.toISOString(), step: text('step') })
           }}
@@ -171,7 +170,7 @@ const Query = () => {
           <Field label="Step" name="step" class="short" key={`s${parameter('step')}`} placeholder={`${span.step}s`} defaultValue={parameter('step')} />
           <Field label="Until" name="end" type="datetime-local" step="1" key={`e${parameter('end')}`} defaultValue={span.end === undefined ? '' : formatLocal(new Date(span.end * 1000)).slice(0, 19).replace(' ', 'T')} />
           <button>Set</button>
-        </form>
+        </Form>
       </div>
       {shown.map((query, index) => (
         <Card key={index}>
@@ -215,7 +214,7 @@ const Query = () => {
       <div>
         <button onClick={() => change({ q: [...shown, ''] })}>Add a query</button>
       </div>
-      {metrics.data?.length === 0 && (
+      {metrics.data?.names.length === 0 && (
         <Empty
           title="No metrics yet"
           command={`curl -s ${serverUrl()}/api/v1/import/prometheus --data-binary 'temperature{room="hall"} 21.5
@@ -261,8 +260,14 @@ const Counts = ({ title, rows, href }: { title: string; rows: { name: string; va
   )
 }
 
+/** Rows of each table of counts at first. */
+const COUNTS = 20
+/** The same at most: the limit of the server. */
+const COUNTS_MAX = 10_000
+
 const Cardinality = () => {
-  const tsdb = useLoaded('tsdb', (signal) => data<Tsdb>(`status/tsdb${search({ limit: 20 })}`, signal))
+  const rows = useRef(COUNTS)
+  const tsdb = useLoaded('tsdb', (signal) => data<Tsdb>(`status/tsdb${search({ limit: rows.current })}`, signal))
   if (!tsdb.data) return tsdb.problem ? <ProblemNotice problem={tsdb.problem} retry={tsdb.reload} /> : <Busy />
   return (
     <>
@@ -272,68 +277,69 @@ const Cardinality = () => {
         <Counts title="Labels with the most values" rows={tsdb.data.labelValueCountByLabelName} />
         <Counts title="Pairs of label and value in the most series" rows={tsdb.data.seriesCountByLabelValuePair} />
       </div>
+      {tsdb.data.seriesCountByLabelValuePair.length === rows.current && rows.current < COUNTS_MAX && (
+        <div>
+          <button
+            disabled={tsdb.loading}
+            onClick={() => {
+              rows.current = Math.min(10 * rows.current, COUNTS_MAX)
+              tsdb.reload()
+            }}
+          >
+            Show more
+          </button>
+        </div>
+      )}
     </>
   )
 }
 
-interface Rule {
-  name: string
-  query: string
-  type: string
-  health: string
-  state?: string
-  lastError?: string
-  evaluationTime?: number
-  labels?: Labels
-  annotations?: Labels
-  alerts?: { labels: Labels; annotations: Labels; state: string; activeAt?: string; value: string }[]
-}
+const GroupOfRules = ({ group }: { group: RuleGroup }) => (
+  <Card title={<Text text={group.name} />}>
+    <p class="soft small">
+      <Text text={group.file} />, every {formatDuration(group.interval)}
+    </p>
+    {group.rules.map((rule) => (
+      <details key={`${rule.type} ${rule.name}`} open={rule.state === 'firing'}>
+        <summary>
+          <Text text={rule.name} /> <span class={`pill ${rule.state === 'firing' || rule.health === 'err' ? 'bad' : rule.state === 'pending' ? 'warn' : rule.state === 'inactive' ? '' : 'good'}`}>{rule.state ?? rule.health}</span>
+        </summary>
+        <p>
+          <a class="mono target" href={link(['metrics'], { q: rule.query })}>
+            <Text text={rule.query} />
+          </a>
+        </p>
+        {rule.lastError !== undefined && rule.lastError !== '' && (
+          <p class="bad">
+            <Text text={rule.lastError} />
+          </p>
+        )}
+        {rule.alerts?.map((alert, index) => (
+          <p key={index} class="row">
+            <span class={`pill ${alert.state === 'firing' ? 'bad' : 'warn'}`}>{alert.state}</span>
+            <span class="mono">
+              <Text text={seriesName(alert.labels)} />
+            </span>
+            {alert.activeAt !== undefined && <Time at={alert.activeAt} age />}
+          </p>
+        ))}
+      </details>
+    ))}
+  </Card>
+)
 
 const Rules = () => {
-  const rules = useLoaded('rules', (signal) => data<{ groups: { name: string; file: string; interval: number; rules: Rule[] }[] }>('rules', signal), REFRESH_MS)
-  if (!rules.data) return rules.problem ? <ProblemNotice problem={rules.problem} retry={rules.reload} /> : <Busy />
-  if (rules.data.groups.length === 0) {
-    return (
-      <Empty title="No rules" command="ropewalk serve --prometheus-config prometheus.yml">
-        <p>Recording rules and alerts are in the files that prometheus.config names, in Prometheus' format.</p>
-      </Empty>
-    )
-  }
+  const rules = usePages('rules', listRules, REFRESH_MS)
+  const empty = (
+    <Empty title="No rules" command="ropewalk serve --prometheus-config prometheus.yml">
+      <p>Recording rules and alerts are in the files that prometheus.config names, in Prometheus' format.</p>
+    </Empty>
+  )
   return (
     <div class="stack">
-      {rules.data.groups.map((group) => (
-        <Card key={`${group.file} ${group.name}`} title={<Text text={group.name} />}>
-          <p class="soft small">
-            <Text text={group.file} />, every {formatDuration(group.interval)}
-          </p>
-          {group.rules.map((rule) => (
-            <details key={`${rule.type} ${rule.name}`} open={rule.state === 'firing'}>
-              <summary>
-                <Text text={rule.name} /> <span class={`pill ${rule.state === 'firing' || rule.health === 'err' ? 'bad' : rule.state === 'pending' ? 'warn' : rule.state === 'inactive' ? '' : 'good'}`}>{rule.state ?? rule.health}</span>
-              </summary>
-              <p>
-                <a class="mono target" href={link(['metrics'], { q: rule.query })}>
-                  <Text text={rule.query} />
-                </a>
-              </p>
-              {rule.lastError !== undefined && rule.lastError !== '' && (
-                <p class="bad">
-                  <Text text={rule.lastError} />
-                </p>
-              )}
-              {rule.alerts?.map((alert, index) => (
-                <p key={index} class="row">
-                  <span class={`pill ${alert.state === 'firing' ? 'bad' : 'warn'}`}>{alert.state}</span>
-                  <span class="mono">
-                    <Text text={seriesName(alert.labels)} />
-                  </span>
-                  {alert.activeAt !== undefined && <Time at={alert.activeAt} age />}
-                </p>
-              ))}
-            </details>
-          ))}
-        </Card>
-      ))}
+      <NameList list={rules} noun="rule" name={(group) => [group.name, ...group.rules.map((rule) => rule.name)].join(' ')} empty={empty}>
+        {(found) => found.map((group) => <GroupOfRules key={`${group.file} ${group.name}`} group={group} />)}
+      </NameList>
     </div>
   )
 }
@@ -349,7 +355,7 @@ interface Target {
 }
 
 const Targets = () => {
-  const targets = useLoaded('targets', (signal) => data<{ activeTargets: Target[] }>('targets', signal), REFRESH_MS)
+  const targets = useLoaded('targets', (signal) => data<{ activeTargets: Target[] }>('targets?state=active', signal), REFRESH_MS)
   if (!targets.data) return targets.problem ? <ProblemNotice problem={targets.problem} retry={targets.reload} /> : <Busy />
   if (targets.data.activeTargets.length === 0) {
     return (

@@ -1,11 +1,12 @@
 /** Now: what the server does at this moment, and did in the last hour. */
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 
-import { json, path as encoded, send } from '../api/client'
+import { json, page, path as encoded, send } from '../api/client'
 import type { Problem } from '../api/client'
+import { listStores } from '../api/events'
 import { onGrid, range } from '../api/prom'
 import type { Series } from '../api/prom'
-import { follow, useLoaded } from '../api/resource'
+import { follow, useLoaded, usePages } from '../api/resource'
 import { may } from '../api/session'
 import { bucketQuantile, rate, Scrape } from '../base/exposition'
 import { formatBytes, formatCompact, formatCount, formatDuration, formatRate, formatShare } from '../base/format'
@@ -13,11 +14,13 @@ import { member, parseJson } from '../base/json'
 import { plural } from '../base/text'
 import { link } from '../route'
 import { Chart } from '../ui/chart'
+import { NameList } from '../ui/list'
 import { Busy, Card, Code, Empty, ProblemNotice, SeqLink, serverUrl, Text } from '../ui/parts'
 import { Table } from '../ui/table'
 
 const LIVE_MS = 2_000
 const HISTORY_MS = 15_000
+const KEYSPACES_MS = 5_000
 const HOUR = 3_600
 const STEP = 15
 /** Shortest time that the charts show. */
@@ -40,7 +43,15 @@ export interface Stats {
   cache_bytes_max: number
   run_memory_bytes: number
   log: { appended_bytes: number; written_bytes: number; syncs: number; segments: number; spare_segments: number }
-  keyspaces: { name: string; entries: number; file_bytes: number; flushed_bytes: number; compacted_bytes: number; levels: Level[] }[]
+}
+
+interface Keyspace {
+  name: string
+  entries: number
+  file_bytes: number
+  flushed_bytes: number
+  compacted_bytes: number
+  levels: Level[]
 }
 
 const promLink = (promql: string) => link(['metrics'], { q: promql, range: '1h' })
@@ -87,7 +98,8 @@ const useStats = (wanted: boolean): Stats | undefined => {
       stop = document.hidden
         ? undefined
         : follow(
-            () => '/v1/stats/live?format=ndjson&interval_ms=1000',
+            // Of the keyspaces only one: the table reads them page by page.
+            () => '/v1/stats/live?format=ndjson&interval_ms=1000&limit=1',
             (line) => {
               const value = parseJson(line)
               if (member(value, 'seq') !== undefined) setStats(value as unknown as Stats)
@@ -366,8 +378,30 @@ const Operations = ({ live }: { live: Live }) => {
   )
 }
 
+const Keyspaces = ({ rows }: { rows: Keyspace[] }) =>
+  rows.length === 0 ? (
+    <p class="soft">All data is in memtables and in the log so far. Sorted files appear after the first flush.</p>
+  ) : (
+    <Table
+      label="Storage"
+      rows={rows}
+      id={(keyspace) => keyspace.name}
+      columns={[
+        { name: 'Keyspace', cell: (keyspace) => keyspace.name },
+        { name: 'Entries', kind: 'number', cell: (keyspace) => formatCount(keyspace.entries) },
+        { name: 'On disk', kind: 'number', cell: (keyspace) => formatBytes(keyspace.file_bytes) },
+        { name: 'Levels: files, bytes', cell: (keyspace) => keyspace.levels.map((level) => `${level.runs}, ${formatBytes(level.bytes)}`).join(' · ') },
+        {
+          name: 'Merged for each byte flushed',
+          kind: 'number',
+          cell: (keyspace) => (keyspace.flushed_bytes > 0 ? formatCompact(keyspace.compacted_bytes / keyspace.flushed_bytes) : '–'),
+        },
+      ]}
+    />
+  )
+
 const Storage = ({ stats }: { stats: Stats }) => {
-  const rows = [...stats.keyspaces].filter((keyspace) => keyspace.entries > 0).sort((a, b) => b.file_bytes - a.file_bytes)
+  const keyspaces = usePages('keyspaces', (after, signal) => page<Keyspace>('/v1/stats', 'keyspaces', after, signal), KEYSPACES_MS)
   return (
     <Card title="Storage">
       <dl class="facts">
@@ -380,25 +414,9 @@ const Storage = ({ stats }: { stats: Stats }) => {
         <dt>Open snapshots</dt>
         <dd>{formatCount(stats.snapshots)}</dd>
       </dl>
-      {rows.length === 0 && <p class="soft">All data is in memtables and in the log so far. Sorted files appear after the first flush.</p>}
-      {rows.length > 0 && (
-        <Table
-          label="Storage"
-          rows={rows}
-          id={(keyspace) => keyspace.name}
-          columns={[
-            { name: 'Keyspace', cell: (keyspace) => keyspace.name },
-            { name: 'Entries', kind: 'number', cell: (keyspace) => formatCount(keyspace.entries) },
-            { name: 'On disk', kind: 'number', cell: (keyspace) => formatBytes(keyspace.file_bytes) },
-            { name: 'Levels: files, bytes', cell: (keyspace) => keyspace.levels.map((level) => `${level.runs}, ${formatBytes(level.bytes)}`).join(' · ') },
-            {
-              name: 'Merged for each byte flushed',
-              kind: 'number',
-              cell: (keyspace) => (keyspace.flushed_bytes > 0 ? formatCompact(keyspace.compacted_bytes / keyspace.flushed_bytes) : '–'),
-            },
-          ]}
-        />
-      )}
+      <NameList list={keyspaces} noun="keyspace" name={(keyspace) => keyspace.name}>
+        {(found) => <Keyspaces rows={found.filter((keyspace) => keyspace.entries > 0).sort((a, b) => b.file_bytes - a.file_bytes)} />}
+      </NameList>
     </Card>
   )
 }
@@ -422,7 +440,7 @@ const useConsumers = () =>
   useLoaded(
     'consumers',
     async (signal) => {
-      const { stores } = await json<{ stores: { name: string; events: number }[] }>('/v1/stores', { signal })
+      const { entries: stores, next } = await listStores(undefined, signal)
       const some = [...stores].sort((a, b) => b.events - a.events).slice(0, STORES_MAX)
       const rows = await Promise.all(
         some.map(async ({ name }) => {
@@ -436,7 +454,7 @@ const useConsumers = () =>
           ]
         }),
       )
-      return { rows: rows.flat(), stores }
+      return { rows: rows.flat(), stores, isPart: next !== undefined || stores.length > some.length }
     },
     10_000,
   )
@@ -481,6 +499,7 @@ const Consumers = () => {
           { name: 'Parked', kind: 'number', cell: (row) => formatCount(row.parked), tone: (row) => row.parked > 0 && 'warn' },
         ]}
       />
+      {data.isPart && <p class="soft">Of {STORES_MAX} large stores. The page Events has all stores.</p>}
     </Card>
   )
 }

@@ -3,8 +3,9 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 
 import { isAbort, problemOf } from '../api/client'
 import type { Problem } from '../api/client'
-import { useLoaded } from '../api/resource'
-import { cancelSql, cellText, isNumeric, isTime, loadTables, quoted, runSql, statementId, tableName } from '../api/sql'
+import { usePages } from '../api/resource'
+import type { Listed } from '../api/resource'
+import { cancelSql, cellText, isNumeric, isTime, listTables, quoted, runSql, statementId, tableName } from '../api/sql'
 import type { SqlResult, TableInfo } from '../api/sql'
 import { csv } from '../base/csv'
 import { formatDuration, formatShare } from '../base/format'
@@ -17,6 +18,7 @@ import { useAction } from '../ui/action'
 import { CodeField } from '../ui/code-field'
 import { Grid } from '../ui/grid'
 import { LazyChart } from '../ui/lazy-chart'
+import { NameList } from '../ui/list'
 import { Busy, Card, Empty, ProblemNotice, Text } from '../ui/parts'
 import { store, stored } from '../ui/theme'
 
@@ -210,39 +212,38 @@ const Result = ({ result, name, statement, edit }: { result: SqlResult; name: st
   )
 }
 
-const Tables = ({ tables, open }: { tables: TableInfo[]; open: (sql: string) => void }) => {
-  const [filter, setFilter] = useState('')
-  const found = tables.filter((table) => tableName(table).toLowerCase().includes(filter.toLowerCase()))
-  return (
-    <Card title="Tables">
-      <input data-search aria-label="Find a table" placeholder="Find a table (/)" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
-      <div class="stack scroll" style={{ maxHeight: '60vh' }}>
-        {found.map((table) => (
-          <details key={tableName(table)}>
-            <summary>
-              <Text text={tableName(table)} />
-            </summary>
-            <ul class="list small">
-              {table.columns.map((column) => (
-                <li key={column.name} class="row between">
-                  <Text text={column.name} />
-                  <span class="soft">
-                    {column.type}
-                    {column.nullable ? '' : ' not null'}
-                  </span>
-                </li>
-              ))}
-            </ul>
-            <button class="small" onClick={() => open(`SELECT * FROM ${tableName(table)} LIMIT 100`)}>
-              Show rows
-            </button>
-          </details>
-        ))}
-        {found.length === 0 && <p class="soft">No table.</p>}
-      </div>
-    </Card>
-  )
-}
+const Tables = ({ tables, open }: { tables: Listed<TableInfo>; open: (sql: string) => void }) => (
+  <Card title="Tables">
+    <NameList list={tables} noun="table" name={tableName} search>
+      {(found) => (
+        <div class="stack scroll" style={{ maxHeight: '60vh' }}>
+          {found.map((table) => (
+            <details key={tableName(table)}>
+              <summary>
+                <Text text={tableName(table)} />
+              </summary>
+              <ul class="list small">
+                {table.columns.map((column) => (
+                  <li key={column.name} class="row between">
+                    <Text text={column.name} />
+                    <span class="soft">
+                      {column.type}
+                      {column.nullable ? '' : ' not null'}
+                    </span>
+                  </li>
+                ))}
+              </ul>
+              <button class="small" onClick={() => open(`SELECT * FROM ${tableName(table)} LIMIT 100`)}>
+                Show rows
+              </button>
+            </details>
+          ))}
+          {found.length === 0 && <p class="soft">No table.</p>}
+        </div>
+      )}
+    </NameList>
+  </Card>
+)
 
 export const Sql = () => {
   const [text, setText] = useState(parameter('sql'))
@@ -252,7 +253,7 @@ export const Sql = () => {
   const [history, setHistory] = useState(() => readHistory(stored(HISTORY_KEY)))
   const abort = useRef<AbortController | undefined>(undefined)
   const id = useRef('')
-  const tables = useLoaded('tables', loadTables)
+  const tables = usePages('tables', listTables)
   const hints = useMemo(() => {
     const named = (tables.data ?? []).map((table) => [
       table.schema === 'public' ? table.name : `${table.schema}.${table.name}`,
@@ -294,8 +295,7 @@ export const Sql = () => {
       <h1>Tables and SQL</h1>
       <div class="split">
         <div class="stack">
-          {tables.data && <Tables tables={tables.data} open={open} />}
-          <ProblemNotice problem={tables.problem} retry={tables.reload} />
+          <Tables tables={tables} open={open} />
           {history.length > 0 && (
             <Card title="History">
               <ul class="list small mono">

@@ -27,6 +27,17 @@ export const Text = ({ text, max = SHOWN_CHARS_MAX }: { text: string; max?: numb
   )
 }
 
+/** Short texts in a row, such as tags. */
+export const Pills = ({ texts }: { texts: readonly string[] }) => (
+  <div class="row">
+    {texts.map((text) => (
+      <span class="pill" key={text}>
+        <Text text={text} max={120} />
+      </span>
+    ))}
+  </div>
+)
+
 /** A time: local, with UTC as its title. */
 export const Time = ({ at, age = false }: { at: string | number | Date; age?: boolean }) => {
   const time = at instanceof Date ? at : new Date(at)

@@ -23,7 +23,7 @@ use subtle::ConstantTimeEq;
 
 use crate::bytes::random;
 use crate::caller::{Caller, SessionLife};
-use crate::error::AuthError;
+use crate::error::Result;
 
 /// A session ends after this time without a request: a working day.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(8 * 3_600);
@@ -96,7 +96,7 @@ impl BrowserSessions {
     }
 
     /// Begins a session of `caller`; returns its cookie.
-    pub(crate) fn begin(&self, caller: Caller, now: Instant) -> Result<(String, BrowserSession), AuthError> {
+    pub(crate) fn begin(&self, caller: Caller, now: Instant) -> Result<(String, BrowserSession)> {
         let cookie = URL_SAFE_NO_PAD.encode(random::<32>()?);
         let write_token = URL_SAFE_NO_PAD.encode(random::<32>()?);
         let caller = caller.with_session(Some(Arc::new(SessionLife::until(now + AGE_MAX))));

@@ -1,14 +1,14 @@
 //! Random bytes, and bytes in stored records.
 
+use crate::error::Result;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
-use crate::error::AuthError;
-
 /// Cryptographically random bytes.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], AuthError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;
     Ok(bytes)

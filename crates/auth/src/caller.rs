@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 use crate::scram::ScramVerifier;
 
 /// A right on a store.
@@ -36,7 +36,7 @@ impl Right {
 impl FromStr for Right {
     type Err = AuthError;
 
-    fn from_str(name: &str) -> Result<Self, AuthError> {
+    fn from_str(name: &str) -> Result<Self> {
         let found = [Self::Read, Self::Append, Self::Admin].into_iter().find(|right| right.as_str() == name);
         found.ok_or_else(|| {
             AuthError::Invalid(format!("unknown right {name:?}; there are read, append, admin"))
@@ -191,7 +191,7 @@ impl Caller {
     ///
     /// # Errors
     /// [`AuthError::PermissionDenied`].
-    pub(crate) fn check_somewhere(&self, right: Right) -> Result<(), AuthError> {
+    pub(crate) fn check_somewhere(&self, right: Right) -> Result<()> {
         if self.roles.values().any(|rights| rights.contains(&right) || rights.contains(&Right::Admin)) {
             return Ok(());
         }
@@ -203,7 +203,7 @@ impl Caller {
     ///
     /// # Errors
     /// [`AuthError::PermissionDenied`].
-    pub fn check(&self, right: Right, store: Option<&str>) -> Result<(), AuthError> {
+    pub fn check(&self, right: Right, store: Option<&str>) -> Result<()> {
         if self.may(right, store) {
             return Ok(());
         }

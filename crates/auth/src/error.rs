@@ -1,5 +1,8 @@
 use core::time::Duration;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = AuthError> = core::result::Result<T, E>;
+
 /// Reason why a login, an operation or a change of users was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {

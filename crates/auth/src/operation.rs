@@ -10,7 +10,7 @@
 use core::fmt;
 
 use crate::caller::{Caller, Right};
-use crate::error::AuthError;
+use crate::error::Result;
 
 /// The object of an operation, as far as it is known before the body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +104,8 @@ impl Needs {
     /// store; without a name, the rights are needed on all stores.
     ///
     /// # Errors
-    /// [`AuthError::PermissionDenied`].
-    pub fn check(self, caller: &Caller, store: Option<&str>) -> Result<(), AuthError> {
+    /// [`crate::AuthError::PermissionDenied`].
+    pub fn check(self, caller: &Caller, store: Option<&str>) -> Result<()> {
         self.rights.iter().try_for_each(|right| match self.resource {
             Resource::Public | Resource::Caller => Ok(()),
             Resource::Message => caller.check_somewhere(*right),

@@ -12,7 +12,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use crate::bytes::random;
-use crate::error::AuthError;
+use crate::error::Result;
 use crate::scram::ScramVerifier;
 
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub(crate) struct PasswordCache {
 }
 
 impl PasswordCache {
-    pub(crate) fn new() -> Result<Self, AuthError> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self { secret: random()?, entries: Mutex::default() })
     }
 

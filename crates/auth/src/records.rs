@@ -9,7 +9,7 @@ use ropewalk::{Database, Transaction};
 use serde::{Deserialize, Serialize};
 
 use crate::caller::{Identity, Roles};
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 use crate::scram::{Hash, ScramVerifier};
 
 pub(crate) const KEYSPACE: &str = "sys.access";
@@ -64,7 +64,7 @@ pub(crate) fn encode<T: Serialize>(record: &T) -> Vec<u8> {
     serde_json::to_vec(record).expect("the names of fields are strings, and a Vec takes every write")
 }
 
-pub(crate) fn decode<'a, T: Deserialize<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, AuthError> {
+pub(crate) fn decode<'a, T: Deserialize<'a>>(key: &[u8], value: &'a [u8]) -> Result<T> {
     serde_json::from_slice(value).map_err(|error| damaged(key, &error.to_string()))
 }
 
@@ -75,12 +75,12 @@ fn damaged(key: &[u8], what: &str) -> AuthError {
 /// All users and all tokens, with their names and ids.
 pub(crate) type Everything = (Vec<(String, UserRecord)>, Vec<(String, TokenRecord)>);
 
-pub(crate) fn load(db: &Database, keyspace: Keyspace) -> Result<Everything, AuthError> {
+pub(crate) fn load(db: &Database, keyspace: Keyspace) -> Result<Everything> {
     load_in(&mut db.begin(), keyspace)
 }
 
 /// As [`load`], in the transaction `tx`.
-pub(crate) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everything, AuthError> {
+pub(crate) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everything> {
     let (mut users, mut tokens) = Everything::default();
     for (key, value) in tx.range(keyspace, b"", None, usize::MAX)? {
         let text = std::str::from_utf8(&key).unwrap_or_default();

@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::bytes::random;
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 
 /// Iterations for new passwords: MongoDB's default, well above RFC 7677's least (4,096); about 3 ms.
 const ITERATIONS: u32 = 15_000;
@@ -102,7 +102,7 @@ impl ScramVerifier {
     ///
     /// # Errors
     /// A password that is empty, too long, or not printable ASCII.
-    pub(crate) fn new(password: &str) -> Result<Self, AuthError> {
+    pub(crate) fn new(password: &str) -> Result<Self> {
         let printable = password.bytes().all(|b| (b' '..=b'~').contains(&b));
         if password.is_empty() || password.len() > PASSWORD_BYTES_MAX || !printable {
             let message = format!("a password has 1 to {PASSWORD_BYTES_MAX} printable ASCII characters");
@@ -116,7 +116,7 @@ impl ScramVerifier {
     ///
     /// # Errors
     /// No randomness.
-    pub(crate) fn for_old_clients(user: &str, password: &str) -> Result<Self, AuthError> {
+    pub(crate) fn for_old_clients(user: &str, password: &str) -> Result<Self> {
         let salt: [u8; SHA1_SALT_BYTES] = random()?;
         let digest = Md5::digest(format!("{user}:mongo:{password}").as_bytes());
         Ok(Self::derive(Hash::Sha1, &hex(digest.as_slice()), &salt, SHA1_ITERATIONS))

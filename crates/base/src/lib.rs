@@ -11,6 +11,7 @@ mod ids;
 pub mod keys;
 mod rebuild_names;
 pub mod sync;
+pub mod threads;
 
 pub use arena::{AppendList, Arena, ArenaOffset};
 pub use codec::{

@@ -20,7 +20,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
+use ropewalk_log::shared::{
+    AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog, SharedResult,
+};
 use serde_json::{Value, json};
 
 use crate::error::NatsError;
@@ -144,7 +146,7 @@ impl NatsLog {
     }
 
     /// The state of the stream, whichever incarnation it is.
-    fn info(&self, deadline: Instant) -> Result<StreamInfo, SharedError> {
+    fn info(&self, deadline: Instant) -> SharedResult<StreamInfo> {
         let answer = self.link.call("STREAM.INFO", &self.stream, &json!({}), deadline);
         let lost = |what: String| SharedError::Lost { what: format!("stream {}: {what}", self.stream) };
         let answer = answer.map_err(|error| match error {
@@ -156,7 +158,7 @@ impl NatsLog {
     }
 
     /// As [`NatsLog::info`], for the incarnation that was opened.
-    fn own_info(&self, deadline: Instant) -> Result<StreamInfo, SharedError> {
+    fn own_info(&self, deadline: Instant) -> SharedResult<StreamInfo> {
         let info = self.info(deadline)?;
         if info.id == self.id { Ok(info) } else { Err(self.created_again()) }
     }
@@ -178,7 +180,7 @@ impl NatsLog {
     }
 
     /// The feed that continues with `next`: the last one, or a new one.
-    fn feed_at(&self, next: u64, deadline: Instant) -> Result<Feed, SharedError> {
+    fn feed_at(&self, next: u64, deadline: Instant) -> SharedResult<Feed> {
         if let Some(feed) = self.feed.lock().take_if(|feed| feed.next() == next) {
             return Ok(feed);
         }
@@ -192,7 +194,7 @@ impl NatsLog {
     }
 
     /// Finds out why the message `found` is next in a feed, and not the entry `next`.
-    fn examine_hole(&self, next: u64, found: u64) -> Result<Vec<SharedEntry>, SharedError> {
+    fn examine_hole(&self, next: u64, found: u64) -> SharedResult<Vec<SharedEntry>> {
         let deadline = Instant::now() + CALL_TIME;
         // Of the leader, while the feed is of any replica.
         match self.link.call("STREAM.MSG.GET", &self.stream, &json!({ "seq": next }), deadline) {
@@ -228,7 +230,7 @@ impl NatsLog {
 }
 
 impl SharedLog for NatsLog {
-    fn identity(&self) -> Result<LogId, SharedError> {
+    fn identity(&self) -> SharedResult<LogId> {
         self.info(Instant::now() + CALL_TIME).map(|info| info.id)
     }
 
@@ -273,12 +275,7 @@ impl SharedLog for NatsLog {
         }
     }
 
-    fn read(
-        &self,
-        after: EntryIndex,
-        bytes_max: usize,
-        wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError> {
+    fn read(&self, after: EntryIndex, bytes_max: usize, wait: Duration) -> SharedResult<Vec<SharedEntry>> {
         let start = Instant::now();
         let deadline = start.checked_add(wait).unwrap_or(start + Duration::from_secs(86_400));
         let next = after.next().0;
@@ -311,7 +308,7 @@ impl SharedLog for NatsLog {
         }
     }
 
-    fn bounds(&self) -> Result<SharedBounds, SharedError> {
+    fn bounds(&self) -> SharedResult<SharedBounds> {
         let start = Instant::now();
         loop {
             // Before the request: a concurrent append may be confirmed after the answer was made.
@@ -333,7 +330,7 @@ impl SharedLog for NatsLog {
         }
     }
 
-    fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+    fn trim(&self, oldest: EntryIndex) -> SharedResult<()> {
         // A purge beyond the end would skip numbers.
         let oldest = oldest.min(self.bounds()?.newest.next());
         let body = json!({ "seq": oldest.0 });
@@ -343,7 +340,7 @@ impl SharedLog for NatsLog {
         }
     }
 
-    fn warnings(&self) -> Result<Vec<String>, SharedError> {
+    fn warnings(&self) -> SharedResult<Vec<String>> {
         let mut lines = vec![
             "sync_interval of the NATS servers cannot be read by clients: without `sync_interval: always` a power \
              failure of several servers loses confirmed entries"

@@ -2,7 +2,7 @@
 
 use ropewalk_base::hash64;
 use ropewalk_base::sync::Mutex;
-use ropewalk_log::shared::{EntryIndex, SharedError};
+use ropewalk_log::shared::{EntryIndex, SharedError, SharedResult};
 
 /// Number and hash of the newest entry that was confirmed to this process or read by it.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(crate) struct KnownEntry {
 }
 
 impl Known {
+    /// The entry as of now. It is read before a statement whose result is compared with it: meanwhile, the other connection
+    /// may learn an entry that the statement cannot have seen.
     pub(crate) fn get(&self) -> Option<KnownEntry> {
         *self.0.lock()
     }
@@ -28,24 +30,24 @@ impl Known {
             *known = Some(KnownEntry { index, hash });
         }
     }
+}
 
-    /// Fails if the log ends before the known entry.
-    pub(crate) fn check_end(&self, newest: EntryIndex) -> Result<(), SharedError> {
-        match self.get() {
-            Some(known) if newest < known.index => Err(SharedError::Lost {
-                what: format!(
-                    "it ends at entry {newest}, but entry {} was confirmed or read before",
-                    known.index
-                ),
-            }),
-            _ => Ok(()),
-        }
+/// Fails if the log ended at `newest` after the entry was known.
+pub(crate) fn check_end(known: Option<KnownEntry>, newest: EntryIndex) -> SharedResult<()> {
+    match known {
+        Some(known) if newest < known.index => Err(SharedError::Lost {
+            what: format!(
+                "it ends at entry {newest}, but entry {} was confirmed or read before",
+                known.index
+            ),
+        }),
+        _ => Ok(()),
     }
 }
 
 impl KnownEntry {
     /// Fails if the log has no such entry at this place, or another one.
-    pub(crate) fn check(self, bytes: Option<&[u8]>) -> Result<(), SharedError> {
+    pub(crate) fn check(self, bytes: Option<&[u8]>) -> SharedResult<()> {
         let index = self.index;
         match bytes {
             Some(bytes) if hash64(bytes) == self.hash => Ok(()),
@@ -64,7 +66,7 @@ mod tests {
     #[test]
     fn newest_entry_is_remembered_and_compared() {
         let known = Known::default();
-        assert_eq!(known.check_end(EntryIndex::ZERO), Ok(()));
+        assert_eq!(check_end(known.get(), EntryIndex::ZERO), Ok(()));
         known.learn(EntryIndex(2), b"two");
         known.learn(EntryIndex(1), b"one");
         let entry = known.get().unwrap();
@@ -72,7 +74,7 @@ mod tests {
         assert_eq!(entry.check(Some(b"two")), Ok(()));
         assert!(matches!(entry.check(Some(b"one")), Err(SharedError::Lost { .. })));
         assert!(matches!(entry.check(None), Err(SharedError::Lost { .. })));
-        assert_eq!(known.check_end(EntryIndex(2)), Ok(()));
-        assert!(matches!(known.check_end(EntryIndex(1)), Err(SharedError::Lost { .. })));
+        assert_eq!(check_end(known.get(), EntryIndex(2)), Ok(()));
+        assert!(matches!(check_end(known.get(), EntryIndex(1)), Err(SharedError::Lost { .. })));
     }
 }

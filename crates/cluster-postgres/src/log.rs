@@ -7,7 +7,9 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
+use ropewalk_log::shared::{
+    AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog, SharedResult,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -16,6 +18,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{PostgresOpenError, append_error, shared_error};
+use crate::known::check_end;
 use crate::pool::{Pool, Purpose};
 use crate::servers::{PostgresOptions, parse};
 use crate::session::{Durable, Head, Session, get, index, stored};
@@ -108,10 +111,10 @@ impl PostgresLog {
     }
 
     /// Runs a call on the worker.
-    fn call<T, F>(&self, call: impl FnOnce(Arc<Log>) -> F) -> Result<T, SharedError>
+    fn call<T, F>(&self, call: impl FnOnce(Arc<Log>) -> F) -> SharedResult<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, SharedError>> + Send + 'static,
+        F: Future<Output = SharedResult<T>> + Send + 'static,
     {
         self.worker.run(call(self.log.clone())).unwrap_or_else(|| Err(ended()))
     }
@@ -131,7 +134,7 @@ impl fmt::Debug for PostgresLog {
 }
 
 impl SharedLog for PostgresLog {
-    fn identity(&self) -> Result<LogId, SharedError> {
+    fn identity(&self) -> SharedResult<LogId> {
         self.call(|log| async move { Ok(log.head().await?.id) })
     }
 
@@ -149,37 +152,29 @@ impl SharedLog for PostgresLog {
         appended.unwrap_or_else(|| Err(append_error(ended())))
     }
 
-    fn read(
-        &self,
-        after: EntryIndex,
-        bytes_max: usize,
-        wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError> {
+    fn read(&self, after: EntryIndex, bytes_max: usize, wait: Duration) -> SharedResult<Vec<SharedEntry>> {
         self.call(|log| async move { log.read(after, bytes_max, wait).await })
     }
 
-    fn bounds(&self) -> Result<SharedBounds, SharedError> {
+    fn bounds(&self) -> SharedResult<SharedBounds> {
         self.call(|log| async move {
             let head = log.head().await?;
             Ok(SharedBounds { oldest: head.oldest, newest: head.last })
         })
     }
 
-    fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+    fn trim(&self, oldest: EntryIndex) -> SharedResult<()> {
         self.call(|log| async move { log.trim(oldest).await })
     }
 
-    fn warnings(&self) -> Result<Vec<String>, SharedError> {
+    fn warnings(&self) -> SharedResult<Vec<String>> {
         self.call(|log| async move { log.warnings().await })
     }
 }
 
 impl Log {
     /// Bounds the time of an exchange with the server.
-    async fn in_time<T>(
-        &self,
-        exchange: impl Future<Output = Result<T, SharedError>>,
-    ) -> Result<T, SharedError> {
+    async fn in_time<T>(&self, exchange: impl Future<Output = SharedResult<T>>) -> SharedResult<T> {
         let limit = self.pool.call_timeout;
         timeout(limit, exchange).await.unwrap_or_else(|_| {
             // The statement is not cancelled: see the crate's invariant 4.
@@ -215,7 +210,7 @@ impl Log {
         &self,
         expected: EntryIndex,
         entry: &[u8],
-    ) -> Result<Result<EntryIndex, EntryIndex>, SharedError> {
+    ) -> SharedResult<Result<EntryIndex, EntryIndex>> {
         let (generation, session) = self.pool.session(self.id, Purpose::Append).await?;
         let warnings = session.warnings();
         let (shard, nonce, channel) = (&self.pool.shard, self.id.0.as_slice(), Pool::channel(self.id));
@@ -239,8 +234,8 @@ impl Log {
     }
 
     /// The newest entry, which is durable like all before it when this returns.
-    async fn fence(&self, generation: u64, session: &Session) -> Result<EntryIndex, SharedError> {
-        let warnings = session.warnings();
+    async fn fence(&self, generation: u64, session: &Session) -> SharedResult<EntryIndex> {
+        let (warnings, known) = (session.warnings(), self.pool.known.get());
         let parameters: [&(dyn ToSql + Sync); 2] = [&self.pool.shard, &self.id.0.as_slice()];
         let rows = session.client.query(&session.prepared.fence, &parameters).await;
         let rows = rows.map_err(|error| self.failed(generation, &error))?;
@@ -250,7 +245,7 @@ impl Log {
             Durable { synchronous_commit: get(row, 1)?, fsync: get(row, 2)?, full_page_writes: get(row, 3)? };
         durable.check().map_err(PostgresOpenError::into_shared)?;
         let newest = index(row, 0)?;
-        self.pool.known.check_end(newest)?;
+        check_end(known, newest)?;
         Ok(newest)
     }
 
@@ -259,7 +254,7 @@ impl Log {
         after: EntryIndex,
         bytes_max: usize,
         wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError> {
+    ) -> SharedResult<Vec<SharedEntry>> {
         // None: a wait that never ends.
         let end = Instant::now().checked_add(wait);
         loop {
@@ -278,7 +273,7 @@ impl Log {
         &self,
         after: EntryIndex,
         bytes_max: usize,
-    ) -> Result<(Vec<SharedEntry>, watch::Receiver<u64>), SharedError> {
+    ) -> SharedResult<(Vec<SharedEntry>, watch::Receiver<u64>)> {
         let (generation, session) = self.pool.session(self.id, Purpose::Read).await?;
         let news = session.news();
         let bytes = bytes_max.clamp(1, READ_BYTES_MAX);
@@ -304,9 +299,10 @@ impl Log {
         Ok((entries, news))
     }
 
-    async fn head(&self) -> Result<Head, SharedError> {
+    async fn head(&self) -> SharedResult<Head> {
         self.in_time(async {
             let (generation, session) = self.pool.session(self.id, Purpose::Read).await?;
+            let known = self.pool.known.get();
             let head = session.head(&self.pool.shard, None).await.map_err(|error| {
                 self.pool.retire(generation);
                 error.into_shared()
@@ -314,14 +310,14 @@ impl Log {
             if head.id != self.id {
                 return Err(self.gone());
             }
-            self.pool.known.check_end(head.last)?;
+            check_end(known, head.last)?;
             Ok(head)
         })
         .await
     }
 
     /// Moves the beginning first, so that no reader takes deleted entries for lost ones.
-    async fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+    async fn trim(&self, oldest: EntryIndex) -> SharedResult<()> {
         let shard = &self.pool.shard;
         let nonce = self.id.0.as_slice();
         let oldest = self.number(sql::TRIM, &[shard, &nonce, &stored(oldest)]).await?;
@@ -337,11 +333,7 @@ impl Log {
     }
 
     /// The number that a statement returns, if it returns a row and not NULL.
-    async fn number(
-        &self,
-        statement: &str,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<Option<i64>, SharedError> {
+    async fn number(&self, statement: &str, parameters: &[&(dyn ToSql + Sync)]) -> SharedResult<Option<i64>> {
         self.in_time(async {
             let (generation, session) = self.pool.session(self.id, Purpose::Read).await?;
             let row = session.client.query_opt(statement, parameters).await;
@@ -351,7 +343,7 @@ impl Log {
         .await
     }
 
-    async fn warnings(&self) -> Result<Vec<String>, SharedError> {
+    async fn warnings(&self) -> SharedResult<Vec<String>> {
         let exposed = self.pool.servers.iter().filter(|server| server.is_exposed);
         let mut warnings: Vec<String> =
             exposed.map(|server| format!("the connection to {} is not encrypted", server.name)).collect();
@@ -368,7 +360,7 @@ impl Log {
 }
 
 /// The entries of the rows of a read, in order.
-fn entries_of(rows: &[Row]) -> Result<Vec<SharedEntry>, SharedError> {
+fn entries_of(rows: &[Row]) -> SharedResult<Vec<SharedEntry>> {
     let mut entries = Vec::with_capacity(rows.len());
     for row in rows {
         if let Some(bytes) = get::<Option<&[u8]>>(row, 3)? {
@@ -386,7 +378,7 @@ fn check(
     last: EntryIndex,
     oldest: EntryIndex,
     entries: &[SharedEntry],
-) -> Result<(), SharedError> {
+) -> SharedResult<()> {
     if after > last {
         let what = format!("it ends at entry {last}, but the entries after {after} were requested");
         return Err(SharedError::Lost { what });
@@ -412,7 +404,7 @@ fn check(
 }
 
 /// One line for each risk in a row of [`sql::RISKS`].
-fn risks(row: &Row) -> Result<Vec<String>, SharedError> {
+fn risks(row: &Row) -> SharedResult<Vec<String>> {
     let is_off = |column| Ok::<bool, SharedError>(get::<&str>(row, column)? != "on");
     let standbys: &str = get(row, 0)?;
     let (connected, is_visible): (i64, bool) = (get(row, 5)?, get(row, 6)?);
@@ -444,7 +436,7 @@ fn risks(row: &Row) -> Result<Vec<String>, SharedError> {
 mod tests {
     use super::*;
 
-    fn checked(after: u64, last: u64, oldest: u64, indexes: &[u64]) -> Result<(), SharedError> {
+    fn checked(after: u64, last: u64, oldest: u64, indexes: &[u64]) -> SharedResult<()> {
         let entry = |index: &u64| SharedEntry { index: EntryIndex(*index), bytes: Vec::new() };
         let entries: Vec<SharedEntry> = indexes.iter().map(entry).collect();
         check(EntryIndex(after), EntryIndex(last), EntryIndex(oldest), &entries)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ropewalk_base::hex;
 use ropewalk_log::LogId;
-use ropewalk_log::shared::SharedError;
+use ropewalk_log::shared::{SharedError, SharedResult};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -131,11 +131,7 @@ impl Pool {
     }
 
     /// The connection for a purpose, with its generation; connects where necessary.
-    pub(crate) async fn session(
-        &self,
-        id: LogId,
-        purpose: Purpose,
-    ) -> Result<(u64, Arc<Session>), SharedError> {
+    pub(crate) async fn session(&self, id: LogId, purpose: Purpose) -> SharedResult<(u64, Arc<Session>)> {
         let slot = match purpose {
             Purpose::Append => &self.append,
             Purpose::Read => &self.read,

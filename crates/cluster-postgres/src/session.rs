@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ropewalk_base::sync::{AtomicU64, Mutex, Ordering};
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{EntryIndex, SharedError};
+use ropewalk_log::shared::{EntryIndex, SharedError, SharedResult};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::Severity;
@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, Row, Socket, Statement};
 
 use crate::error::{PostgresOpenError, describe, shared_error};
-use crate::known::KnownEntry;
+use crate::known::{KnownEntry, check_end};
 use crate::servers::Server;
 use crate::statements as sql;
 use crate::tls::{Stream, Tls};
@@ -87,14 +87,14 @@ pub(crate) fn stored(index: EntryIndex) -> i64 {
 }
 
 /// The number of an entry in a row.
-pub(crate) fn index(row: &Row, column: usize) -> Result<EntryIndex, SharedError> {
+pub(crate) fn index(row: &Row, column: usize) -> SharedResult<EntryIndex> {
     let value: i64 = get(row, column)?;
     let index = u64::try_from(value);
     index.map(EntryIndex).map_err(|_| SharedError::Lost { what: format!("its number {value} is negative") })
 }
 
 /// A value of a row.
-pub(crate) fn get<'a, T>(row: &'a Row, column: usize) -> Result<T, SharedError>
+pub(crate) fn get<'a, T>(row: &'a Row, column: usize) -> SharedResult<T>
 where
     T: tokio_postgres::types::FromSql<'a>,
 {
@@ -157,21 +157,15 @@ impl Session {
             what: format!("its nonce has {} bytes instead of 16", nonce.len()),
         })?;
         let head = Head { id: LogId(nonce), last: index(&row, 1)?, oldest: index(&row, 2)? };
-        if let Some(known) = known {
-            if known.index > head.last {
-                let (last, known) = (head.last, known.index);
-                let what = format!("it ends at entry {last}, but entry {known} was confirmed or read before");
-                return Err(SharedError::Lost { what }.into());
-            }
-            if known.index >= head.oldest {
-                known.check(get(&row, 3)?)?;
-            }
+        check_end(known, head.last)?;
+        if let Some(known) = known.filter(|known| known.index >= head.oldest) {
+            known.check(get(&row, 3)?)?;
         }
         Ok(head)
     }
 
     /// Subscribes to the notifications of a channel.
-    pub(crate) async fn listen(&self, channel: &str) -> Result<(), SharedError> {
+    pub(crate) async fn listen(&self, channel: &str) -> SharedResult<()> {
         self.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(|error| shared_error(&error))
     }
 
@@ -188,7 +182,7 @@ impl Session {
     }
 
     /// Fails if the server sent a warning since it had sent `before`.
-    pub(crate) fn check_warnings(&self, before: u64) -> Result<(), SharedError> {
+    pub(crate) fn check_warnings(&self, before: u64) -> SharedResult<()> {
         if self.warnings() == before {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use ropewalk::Seq;
 use ropewalk_base::sync::Mutex;
 use ropewalk_engine::EngineError;
+use ropewalk_log::LogError;
 
 /// Why there is no barrier.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -37,6 +38,8 @@ impl From<EngineError> for BarrierError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::NotLeader { leader } => Self::NotLeader { leader },
+            // The log gave no answer within the patience of the node.
+            EngineError::Log(error) if matches!(*error, LogError::Unknown { .. }) => Self::Late,
             other => Self::Engine(other),
         }
     }

@@ -1,14 +1,15 @@
 //! The thread that runs a node.
 
 use core::pin::pin;
-use core::task::{Context, Waker};
+use core::task::Context;
 use core::time::Duration;
 use std::future::Future as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Wake;
-use std::thread::{Builder, JoinHandle, Thread, current, park_timeout};
+use std::thread::{current, park_timeout};
+
+use ropewalk_base::threads::{StoppableThread, unparking_waker};
 
 use crate::end::End;
 use crate::node::{Done, Node};
@@ -16,8 +17,7 @@ use crate::node::{Done, Node};
 /// A node in its thread. Dropping it stops the thread after the current step; the database stays open.
 pub struct RunningNode {
     node: Arc<Node>,
-    stops: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: StoppableThread,
 }
 
 impl Node {
@@ -27,16 +27,15 @@ impl Node {
     /// # Errors
     /// The thread cannot be started.
     pub fn run(self: &Arc<Self>, ended: impl FnOnce(&End) + Send + 'static) -> io::Result<RunningNode> {
-        let (node, stops) = (self.clone(), Arc::new(AtomicBool::new(false)));
-        let stopping = stops.clone();
-        let thread = Builder::new().name("rope-node".to_owned()).spawn(move || {
+        let node = self.clone();
+        let thread = StoppableThread::spawn("rope-node", move |stops| {
             node.run_by(Some(current()));
-            if let Some(end) = repeat(&node, &stopping) {
+            if let Some(end) = repeat(&node, stops) {
                 ended(&end);
             }
             node.run_by(None);
         })?;
-        Ok(RunningNode { node: self.clone(), stops, thread: Some(thread) })
+        Ok(RunningNode { node: self.clone(), thread })
     }
 }
 
@@ -47,30 +46,15 @@ impl RunningNode {
     }
 
     /// Stops the thread and waits for its end: for the calls of the shared log that are under way.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stops.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic of the thread was reported by its hook.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for RunningNode {
-    fn drop(&mut self) {
-        self.end();
+    pub fn stop(self) {
+        drop(self.thread);
     }
 }
 
 /// Steps until the node ends, which it returns, or `stops`.
 fn repeat(node: &Node, stops: &AtomicBool) -> Option<End> {
     let clock = &node.database().engine().env().clock;
-    let waker = Waker::from(Arc::new(Unpark(current())));
+    let waker = unparking_waker();
     let mut context = Context::from_waker(&waker);
     let mut stopped = pin!(node.database().until_stopped());
     while !stops.load(Ordering::Acquire) {
@@ -86,13 +70,4 @@ fn repeat(node: &Node, stops: &AtomicBool) -> Option<End> {
         }
     }
     None
-}
-
-/// Wakes a thread that waits.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }

@@ -5,6 +5,9 @@ use ropewalk_engine::{EngineError, StoreError};
 
 use crate::lang::{Code, DocBuf, LangError};
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = DocumentsError> = core::result::Result<T, E>;
+
 /// An error of an operation on documents.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -302,6 +305,16 @@ impl DocumentsError {
             Self::PlaceLost { .. } => 136,
             Self::TransactionMemory { .. } => 365,
             Self::Damaged { .. } | Self::Engine(_) => 1,
+        }
+    }
+
+    /// True when a view was used as a collection; a pipeline can read it.
+    pub fn is_view(&self) -> bool {
+        match self {
+            Self::Language(error) | Self::InCollection { source: error, .. } => {
+                error.code == Code::CommandNotSupportedOnView
+            }
+            _ => false,
         }
     }
 

@@ -37,6 +37,7 @@ pub use catalog::definition::{
     CollectionOptions, Definition, ID_INDEX, INDEX_FIELDS_MAX, INDEXES_MAX, Index, IndexDef, OnDelete,
     Reference,
 };
+pub use catalog::view::{View, not_on_view};
 pub use catalog::{COLLECTION_NAME_BYTES_MAX, DATABASE_NAME_BYTES_MAX, glob_matches};
 pub use error::DocumentsError;
 pub use index::entry::KEY_BYTES_MAX;
@@ -48,6 +49,7 @@ pub use query::aggregate::PIPELINE_BYTES_MAX;
 pub use query::plan::Hint;
 pub use query::read::{DocumentsRead, Find, SORT_BYTES_MAX};
 pub use query::snapshot_reads::{DocumentCursor, DocumentsAt, Getter};
+pub use query::view::view_documents;
 pub use rules::{Access, Caller};
 pub use stream::tail::Tail;
 pub use stream::watch::{ChangeEvent, ChangeStream, CommitEvents, ResumeToken, Target, Watch};

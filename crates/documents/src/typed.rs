@@ -14,24 +14,25 @@ use ropewalk_engine::Durability;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
+use crate::lang::error::LangResult;
 use crate::lang::{self, Code, DocBuf, Filter, LangError, Owned, Sort, Update, Value, Writer};
 use crate::model::handle::Collection;
 use crate::query::read::Find;
 use crate::transaction::tx::DocumentsTx;
 use crate::write::statements::{UpdateSpec, Updated};
 
-fn encoded(document: &impl Serialize) -> Result<DocBuf, LangError> {
+fn encoded(document: &impl Serialize) -> LangResult<DocBuf> {
     let bytes = bson::serialize_to_vec(document)
         .map_err(|error| LangError::new(Code::InvalidBSON, error.to_string()))?;
     DocBuf::check(bytes)
 }
 
-fn filter_of(filter: &Document, now_ms: i64) -> Result<Filter, LangError> {
+fn filter_of(filter: &Document, now_ms: i64) -> LangResult<Filter> {
     Filter::parse(encoded(filter)?.doc(), &lang::Options { now_ms, ..Default::default() })
 }
 
-fn update_of(update: &Document, now_ms: i64) -> Result<Update, LangError> {
+fn update_of(update: &Document, now_ms: i64) -> LangResult<Update> {
     let (update, options) = (encoded(update)?, lang::Options { now_ms, ..Default::default() });
     Update::parse(Value::Document(update.doc()), None, &options)
 }
@@ -40,7 +41,7 @@ fn update_of(update: &Document, now_ms: i64) -> Result<Update, LangError> {
 impl TryFrom<Document> for Filter {
     type Error = DocumentsError;
 
-    fn try_from(filter: Document) -> Result<Self, DocumentsError> {
+    fn try_from(filter: Document) -> Result<Self> {
         Ok(filter_of(&filter, bson::DateTime::now().timestamp_millis())?)
     }
 }
@@ -49,7 +50,7 @@ impl TryFrom<Document> for Filter {
 impl TryFrom<Document> for Update {
     type Error = DocumentsError;
 
-    fn try_from(update: Document) -> Result<Self, DocumentsError> {
+    fn try_from(update: Document) -> Result<Self> {
         Ok(update_of(&update, bson::DateTime::now().timestamp_millis())?)
     }
 }
@@ -58,7 +59,7 @@ impl TryFrom<Document> for Update {
 impl TryFrom<Document> for Sort {
     type Error = DocumentsError;
 
-    fn try_from(sort: Document) -> Result<Self, DocumentsError> {
+    fn try_from(sort: Document) -> Result<Self> {
         Ok(Self::parse(encoded(&sort)?.doc())?)
     }
 }
@@ -92,11 +93,11 @@ impl Collection {
         TypedCollection { collection: self.clone(), durability: Durability::Sync, of: PhantomData }
     }
 
-    fn encode(&self, document: &impl Serialize) -> Result<DocBuf, DocumentsError> {
+    fn encode(&self, document: &impl Serialize) -> Result<DocBuf> {
         encoded(document).map_err(|error| self.named(error.into()))
     }
 
-    fn decode<T: DeserializeOwned>(&self, document: &DocBuf) -> Result<T, DocumentsError> {
+    fn decode<T: DeserializeOwned>(&self, document: &DocBuf) -> Result<T> {
         bson::deserialize_from_slice(document.bytes()).map_err(|error| DocumentsError::Undecoded {
             collection: self.name().to_owned(),
             id: document.doc().get("_id").map_or_else(String::new, |id| id.to_string()),
@@ -105,16 +106,16 @@ impl Collection {
         })
     }
 
-    fn filter(&self, filter: &Document) -> Result<Filter, DocumentsError> {
+    fn filter(&self, filter: &Document) -> Result<Filter> {
         filter_of(filter, self.documents().now_ms()).map_err(|error| self.named(error.into()))
     }
 
-    fn by_id(&self, id: Bson) -> Result<DocBuf, DocumentsError> {
+    fn by_id(&self, id: Bson) -> Result<DocBuf> {
         self.encode(&bson::doc! { "_id": id })
     }
 
     /// Combines a filter and an update, which must consist of operators.
-    fn changes(&self, filter: &Document, update: &Document) -> Result<UpdateSpec, DocumentsError> {
+    fn changes(&self, filter: &Document, update: &Document) -> Result<UpdateSpec> {
         let update = update_of(update, self.documents().now_ms()).and_then(|update| match update {
             update if !update.is_replacement() => Ok(update),
             _ => Err(LangError::new(
@@ -126,7 +127,7 @@ impl Collection {
         Ok(UpdateSpec::new(self.filter(filter)?, update))
     }
 
-    fn replacement(&self, id: Bson, document: &impl Serialize) -> Result<UpdateSpec, DocumentsError> {
+    fn replacement(&self, id: Bson, document: &impl Serialize) -> Result<UpdateSpec> {
         let (id, document) = (self.by_id(id)?, self.encode(document)?);
         let filter = Filter::equals("_id", id_of(&id));
         let update = Update::parse(Value::Document(document.doc()), None, &lang::Options::default());
@@ -173,7 +174,7 @@ impl<T> TypedCollection<T> {
     ///
     /// # Errors
     /// A filter or update that does not parse, or is a replacement; an update that does not fit a document.
-    pub fn update(&self, filter: Document, update: Document) -> Result<Updated, DocumentsError> {
+    pub fn update(&self, filter: Document, update: Document) -> Result<Updated> {
         let spec = self.collection.changes(&filter, &update)?;
         match spec.filter.only_id() {
             Some(_) => self.collection.update_one(&spec, self.durability),
@@ -185,7 +186,7 @@ impl<T> TypedCollection<T> {
     ///
     /// # Errors
     /// A filter that does not parse; a reference that forbids it.
-    pub fn delete(&self, filter: Document) -> Result<u64, DocumentsError> {
+    pub fn delete(&self, filter: Document) -> Result<u64> {
         let filter = self.collection.filter(&filter)?;
         match filter.only_id() {
             Some(_) => self.collection.delete_one(&filter, self.durability).map(u64::from),
@@ -200,7 +201,7 @@ impl<T: Serialize> TypedCollection<T> {
     /// # Errors
     /// [`DocumentsError::Duplicate`]; a value that does not serialize to a document; a rule that it
     /// violates.
-    pub fn insert(&self, document: &T) -> Result<Bson, DocumentsError> {
+    pub fn insert(&self, document: &T) -> Result<Bson> {
         let document = self.collection.encode(document)?;
         Ok(bson_of(&self.collection.insert_one(document.bytes(), self.durability)?))
     }
@@ -209,7 +210,7 @@ impl<T: Serialize> TypedCollection<T> {
     ///
     /// # Errors
     /// A document with another `_id`; as [`TypedCollection::insert`].
-    pub fn replace(&self, id: impl Into<Bson>, document: &T) -> Result<bool, DocumentsError> {
+    pub fn replace(&self, id: impl Into<Bson>, document: &T) -> Result<bool> {
         let spec = self.collection.replacement(id.into(), document)?;
         Ok(self.collection.update_one(&spec, self.durability)?.matched > 0)
     }
@@ -220,7 +221,7 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     ///
     /// # Errors
     /// [`DocumentsError::Undecoded`]; damage.
-    pub fn get(&self, id: impl Into<Bson>) -> Result<Option<T>, DocumentsError> {
+    pub fn get(&self, id: impl Into<Bson>) -> Result<Option<T>> {
         let id = self.collection.by_id(id.into())?;
         let found = self.collection.get(id_of(&id))?;
         found.map(|document| self.collection.decode(&document)).transpose()
@@ -231,10 +232,7 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     /// # Errors
     /// A filter that does not parse. Items: [`DocumentsError::Undecoded`], after which the iterator
     /// continues; damage.
-    pub fn find(
-        &self,
-        filter: Document,
-    ) -> Result<impl Iterator<Item = Result<T, DocumentsError>> + use<T>, DocumentsError> {
+    pub fn find(&self, filter: Document) -> Result<impl Iterator<Item = Result<T, DocumentsError>> + use<T>> {
         self.find_with(&Find::matching(self.collection.filter(&filter)?))
     }
 
@@ -242,10 +240,7 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     ///
     /// # Errors
     /// As [`TypedCollection::find`]; an unknown hint; a sort that takes too much memory.
-    pub fn find_with(
-        &self,
-        find: &Find,
-    ) -> Result<impl Iterator<Item = Result<T, DocumentsError>> + use<T>, DocumentsError> {
+    pub fn find_with(&self, find: &Find) -> Result<impl Iterator<Item = Result<T, DocumentsError>> + use<T>> {
         let collection = self.collection.clone();
         let cursor = collection.find(find).map_err(|error| collection.named(error))?;
         Ok(cursor.map(move |document| {
@@ -268,7 +263,7 @@ impl<T> TypedTx<'_, T> {
     ///
     /// # Errors
     /// As [`TypedCollection::update`].
-    pub fn update(&mut self, filter: Document, update: Document) -> Result<Updated, DocumentsError> {
+    pub fn update(&mut self, filter: Document, update: Document) -> Result<Updated> {
         let spec = self.collection.changes(&filter, &update)?;
         self.tx.update_many(&self.collection, &spec)
     }
@@ -277,7 +272,7 @@ impl<T> TypedTx<'_, T> {
     ///
     /// # Errors
     /// As [`TypedCollection::delete`].
-    pub fn delete(&mut self, filter: Document) -> Result<u64, DocumentsError> {
+    pub fn delete(&mut self, filter: Document) -> Result<u64> {
         let filter = self.collection.filter(&filter)?;
         self.tx.delete_many(&self.collection, &filter)
     }
@@ -288,7 +283,7 @@ impl<T: Serialize> TypedTx<'_, T> {
     ///
     /// # Errors
     /// As [`TypedCollection::insert`].
-    pub fn insert(&mut self, document: &T) -> Result<Bson, DocumentsError> {
+    pub fn insert(&mut self, document: &T) -> Result<Bson> {
         let document = self.collection.encode(document)?;
         Ok(bson_of(&self.tx.insert_one(&self.collection, document.bytes())?))
     }
@@ -297,7 +292,7 @@ impl<T: Serialize> TypedTx<'_, T> {
     ///
     /// # Errors
     /// As [`TypedCollection::replace`].
-    pub fn replace(&mut self, id: impl Into<Bson>, document: &T) -> Result<bool, DocumentsError> {
+    pub fn replace(&mut self, id: impl Into<Bson>, document: &T) -> Result<bool> {
         let spec = self.collection.replacement(id.into(), document)?;
         Ok(self.tx.update_one(&self.collection, &spec)?.matched > 0)
     }
@@ -308,7 +303,7 @@ impl<T: DeserializeOwned> TypedTx<'_, T> {
     ///
     /// # Errors
     /// [`DocumentsError::Undecoded`]; damage.
-    pub fn get(&mut self, id: impl Into<Bson>) -> Result<Option<T>, DocumentsError> {
+    pub fn get(&mut self, id: impl Into<Bson>) -> Result<Option<T>> {
         let id = self.collection.by_id(id.into())?;
         let found = self.tx.get(&self.collection, id_of(&id))?;
         found.map(|document| self.collection.decode(&document)).transpose()
@@ -318,7 +313,7 @@ impl<T: DeserializeOwned> TypedTx<'_, T> {
     ///
     /// # Errors
     /// As [`TypedCollection::find`]; [`DocumentsError::Undecoded`] for the first that does not decode.
-    pub fn find(&mut self, filter: Document) -> Result<Vec<T>, DocumentsError> {
+    pub fn find(&mut self, filter: Document) -> Result<Vec<T>> {
         self.find_with(&Find::matching(self.collection.filter(&filter)?))
     }
 
@@ -326,7 +321,7 @@ impl<T: DeserializeOwned> TypedTx<'_, T> {
     ///
     /// # Errors
     /// As [`TypedTx::find`]; an unknown hint; a sort that takes too much memory.
-    pub fn find_with(&mut self, find: &Find) -> Result<Vec<T>, DocumentsError> {
+    pub fn find_with(&mut self, find: &Find) -> Result<Vec<T>> {
         let found = self.tx.find(&self.collection, find).map_err(|error| self.collection.named(error))?;
         found.iter().map(|document| self.collection.decode(document)).collect()
     }

@@ -7,6 +7,9 @@ use ropewalk_log::LogError;
 use ropewalk_log::shared::EntryIndex;
 use ropewalk_store::StoreError;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = EngineError> = core::result::Result<T, E>;
+
 /// Errors of the engine. Cheap to clone: one failure may be returned to a whole group.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -207,7 +210,7 @@ impl CommitError {
     ///
     /// # Errors
     /// The engine's failure; a reason of another type counts as one.
-    pub fn reason<T: Error + 'static>(self) -> Result<T, EngineError> {
+    pub fn reason<T: Error + 'static>(self) -> Result<T> {
         match self {
             Self::Engine(error) => Err(error),
             Self::Unknown { seq, cause } => Err(EngineError::Unknown { seq, cause }),

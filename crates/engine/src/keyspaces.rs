@@ -21,7 +21,7 @@ use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
 use ropewalk_store::{Keyspace, KeyspaceOptions, Store};
 
 use crate::commit::Core;
-use crate::error::{EngineError, Rejection};
+use crate::error::{EngineError, Rejection, Result};
 use crate::model::version::ReadView;
 use crate::model::watched::LastWrite;
 use crate::model::{Apply, KEYSPACES, Model, ModelId, Operation, Outcome, Verdict};
@@ -136,7 +136,7 @@ impl Model for KeyspacesModel {
         "definitions of keyspaces"
     }
 
-    fn open(&self, _store: &Store) -> Result<(), EngineError> {
+    fn open(&self, _store: &Store) -> Result<()> {
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Model for KeyspacesModel {
         defined.map_err(|what| DecodeError { what, offset: 0 })
     }
 
-    fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
+    fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 }

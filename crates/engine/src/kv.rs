@@ -14,7 +14,7 @@ use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
 use ropewalk_store::{Keyspace, Store, StoreError};
 
 use crate::commit::locks::Held;
-use crate::error::{EngineError, Rejection};
+use crate::error::{EngineError, Rejection, Result};
 use crate::model::version::{ReadView, Snapshot};
 use crate::model::watched::WatchedKeyspaces;
 use crate::model::{Apply, KV, Model, ModelId, Operation, Outcome, Verdict};
@@ -235,11 +235,7 @@ impl KvBatch {
     }
 
     /// A commit after the snapshot that wrote what `written` writes, and the key to report.
-    fn overwritten(
-        &self,
-        latest: ReadView<'_>,
-        written: &Written,
-    ) -> Result<Option<(&[u8], Seq)>, EngineError> {
+    fn overwritten(&self, latest: ReadView<'_>, written: &Written) -> Result<Option<(&[u8], Seq)>> {
         let bytes = |range: &Range<usize>| {
             self.section.get(range.clone()).expect("ranges were noted while writing the section")
         };
@@ -400,7 +396,7 @@ impl Model for KvModel {
         "keyspaces"
     }
 
-    fn open(&self, _store: &Store) -> Result<(), EngineError> {
+    fn open(&self, _store: &Store) -> Result<()> {
         Ok(())
     }
 
@@ -443,7 +439,7 @@ impl Model for KvModel {
         Ok(())
     }
 
-    fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
+    fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 }

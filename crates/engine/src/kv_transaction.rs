@@ -14,9 +14,10 @@ use ropewalk_store::Keyspace;
 
 use crate::commit::locks::{Held, LockGrant, LockMode, LockRefusal, LockWait};
 use crate::engine::{Engine, TRANSACTION_BYTES_MAX};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::kv::{Guard, Isolation, KvBatch};
 use crate::model::version::Snapshot;
+use crate::span::KeySpan;
 
 type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
@@ -405,7 +406,7 @@ impl KvTransaction {
     ///
     /// # Errors
     /// Damage.
-    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(own) = self.own(keyspace, key) {
             return Ok(own.clone());
         }
@@ -418,7 +419,7 @@ impl KvTransaction {
     ///
     /// # Errors
     /// Damage.
-    pub fn peek(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn peek(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(own) = self.own(keyspace, key) {
             return Ok(own.clone());
         }
@@ -432,38 +433,27 @@ impl KvTransaction {
         }
     }
 
-    /// Passes the keys from `start` up to, not including, `end` with their values, own writes included, to
-    /// `each` until it returns false. Only the scanned part counts as read.
+    /// Passes the keys of `span` with their values, own writes included, to `each` until it returns false. Only
+    /// the scanned part counts as read.
     ///
     /// # Errors
     /// Damage.
     pub fn visit(
         &mut self,
         keyspace: Keyspace,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
+        span: KeySpan<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
+        let KeySpan { start, end, backward } = span;
         if end.is_some_and(|end| end <= start) {
             return Ok(());
         }
-        let inside = |key: &[u8]| start <= key && end.is_none_or(|end| key < end);
         let mut stopped_at = None;
         let base = self.beside.iter().rfind(|beside| beside.holds(keyspace, start));
         let base = base.map_or(&self.snapshot, |beside| &beside.snapshot);
         let reading = base.reading();
         let mut cursor = reading.view().cursor(keyspace);
-        match (backward, end) {
-            (false, _) => cursor.seek(start)?,
-            (true, None) => cursor.last()?,
-            (true, Some(end)) => {
-                cursor.seek_for_prev(end)?;
-                if cursor.valid() && cursor.key() == end {
-                    cursor.prev()?;
-                }
-            }
-        }
+        span.seek(&mut cursor)?;
         let empty = Writes::new();
         let own = self.writes.get(&keyspace).unwrap_or(&empty);
         let bound = end.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -471,7 +461,7 @@ impl KvTransaction {
         let mut pull = || if backward { own.next_back() } else { own.next() };
         let mut next_own = pull();
         loop {
-            let stored = (cursor.valid() && inside(cursor.key())).then(|| cursor.key());
+            let stored = (cursor.valid() && span.contains(cursor.key())).then(|| cursor.key());
             let own_first = match (next_own, stored) {
                 (None, None) => break,
                 (Some(_), None) => true,
@@ -482,7 +472,7 @@ impl KvTransaction {
             let goes_on = match next_own {
                 Some((key, value)) if own_first => {
                     if stored == Some(key.as_slice()) {
-                        if backward { cursor.prev()? } else { cursor.next()? }
+                        span.advance(&mut cursor)?;
                     }
                     next_own = pull();
                     let goes_on = value.as_ref().is_none_or(|value| each(key, value));
@@ -496,11 +486,7 @@ impl KvTransaction {
                     if !goes_on {
                         stopped_at = Some(cursor.key().to_vec());
                     }
-                    if backward {
-                        cursor.prev()?
-                    } else {
-                        cursor.next()?
-                    }
+                    span.advance(&mut cursor)?;
                     goes_on
                 }
             };
@@ -545,7 +531,7 @@ impl KvTransaction {
     /// # Errors
     /// [`EngineError::TooLarge`]: the writes exceed [`TRANSACTION_BYTES_MAX`], or what they overwrote exceeds
     /// `JOURNAL_BYTES_MAX`.
-    pub fn check_size(&self) -> Result<(), EngineError> {
+    pub fn check_size(&self) -> Result<()> {
         let bounds = [(self.write_bytes, TRANSACTION_BYTES_MAX), (self.journal_bytes, JOURNAL_BYTES_MAX)];
         match bounds.into_iter().find(|(bytes, max)| *bytes as u64 > *max) {
             Some((bytes, max)) => Err(EngineError::TooLarge { bytes: bytes as u64, max }),

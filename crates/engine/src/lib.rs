@@ -16,6 +16,7 @@ mod kv;
 mod kv_transaction;
 mod model;
 mod options;
+mod span;
 
 pub use commit::Committed;
 pub use commit::comparisons::{Comparisons, ContentsSlice};
@@ -48,3 +49,4 @@ pub use ropewalk_store::{
     Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, MANY, NewRun, ReadMode, RunWriter,
     StoreError, StoreOptions, StoreStats, Value, VerifyReport,
 };
+pub use span::{EachEntry, KeySpan};

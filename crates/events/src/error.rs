@@ -4,6 +4,9 @@ use ropewalk_engine::{CommitError, EngineError};
 /// The error of application code that applies, encodes or decodes events.
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = EventsError> = core::result::Result<T, E>;
+
 /// Errors of the event store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

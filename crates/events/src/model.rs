@@ -10,6 +10,7 @@
 //! ```
 //! with the store number as u32 big-endian.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,7 +23,7 @@ use ropewalk_engine::{
 };
 use ropewalk_store::{NewRun, Store};
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::codec::{AppendSection, SequencedEventRef};
 use crate::event::types::Query;
 use crate::index::memory::EventMemory;
@@ -348,7 +349,7 @@ impl Model for EventsModel {
         // Events and postings never change, and readers limit them by position: they carry no version. A
         // deletion does, so that older snapshots still see the store; merging drops events that no snapshot
         // sees.
-        let memory = memory.as_any().downcast_ref::<EventMemory>();
+        let memory = (memory as &dyn Any).downcast_ref::<EventMemory>();
         let memory = memory.expect("the engine flushes the memory that the model made");
         if let Some(oldest) = snapshots.first() {
             self.forget_deleted(*oldest);
@@ -487,7 +488,7 @@ fn flush_postings(
 
 /// Checks positions without gaps, commit numbers and times that never fall, and that every event is found by
 /// each of its terms.
-fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Result<(), EventsError> {
+fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Result<()> {
     const VIOLATIONS_MAX: usize = 100;
     const SAMPLE_ALL_BELOW: u64 = 1_000_000;
     let head = store.head()?;
@@ -525,7 +526,7 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
     }
     for ((is_tag, term), expected) in terms {
         let query = if is_tag { Query::from_tags([&*term]) } else { Query::from_types([&*term]) };
-        let mut plan = store.plan(&query, (1, u64::MAX));
+        let mut plan = store.plan(&query, (1, u64::MAX))?;
         let (mut found, mut at) = (0, 1);
         while let Some(position) = plan.seek_ge(at)?.filter(|p| *p <= head) {
             found += 1;

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::{Env, File, OpenMode};
 
-use crate::LogError;
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::format::{Kind, SEGMENT_HEADER_BYTES, SegmentHeader, encode_record, record_bytes};
 use crate::segment::{Segment, Window};
 
@@ -45,12 +44,12 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), LogError> {
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() < WRITE_BYTES { Ok(()) } else { self.write() }
     }
 
-    fn write(&mut self) -> Result<(), LogError> {
+    fn write(&mut self) -> Result<()> {
         self.file.write_all_at(&self.buffer, self.at).map_err(io("write", self.path))?;
         self.at += self.buffer.len() as u64;
         self.buffer.clear();
@@ -58,7 +57,7 @@ impl Target<'_> {
     }
 
     /// Fills up with zeros and syncs.
-    fn finish(mut self, bytes: u64) -> Result<(), LogError> {
+    fn finish(mut self, bytes: u64) -> Result<()> {
         let rest = bytes.checked_sub(self.at + self.buffer.len() as u64);
         let rest = rest.expect("a copied segment has room for its records and the mark");
         self.buffer.resize(self.buffer.len() + rest as usize, 0);
@@ -74,7 +73,7 @@ pub(crate) fn copy(
     segments: &[Arc<Segment>],
     seed: u32,
     upto: Lsn,
-) -> Result<LogCopy, LogError> {
+) -> Result<LogCopy> {
     let mut copied = LogCopy::default();
     for (index, segment) in segments.iter().enumerate() {
         let next = segments.get(index + 1);
@@ -94,7 +93,7 @@ fn copy_segment(
     seed: u32,
     end: Lsn,
     is_last: bool,
-) -> Result<(Seq, u64), LogError> {
+) -> Result<(Seq, u64)> {
     let witness = if is_last { record_bytes(0) } else { 0 };
     let used = SEGMENT_HEADER_BYTES + (end.0 - segment.start().0) + witness;
     let bytes = used.next_multiple_of(FILE_ALIGNMENT);

@@ -8,6 +8,9 @@ use crate::shared::{EntryIndex, SharedError};
 /// Errors of the caller's code to which the log is replayed.
 pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = LogError> = core::result::Result<T, E>;
+
 /// Errors of the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -34,6 +34,8 @@ pub mod shared;
 use std::fmt;
 use std::path::Path;
 
+use crate::error::Result;
+
 use ropewalk_base::{Lsn, Seq, hex};
 
 pub use copy::LogCopy;
@@ -121,25 +123,25 @@ pub trait CommitLog: Send + Sync {
     /// # Errors
     /// [`LogError::Fenced`] if the tail is not `expected_tail`; [`LogError::OutOfOrder`], [`LogError::TooLarge`],
     /// [`LogError::Sealed`], [`LogError::Stopped`]. Nothing was appended.
-    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn, LogError>;
+    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn>;
     /// Hands everything appended to the operating system and returns the flushed tail. No sync, unless a segment is
     /// full.
     ///
     /// # Errors
     /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
-    fn flush(&self) -> Result<Lsn, LogError>;
+    fn flush(&self) -> Result<Lsn>;
     /// Flushes and syncs; returns the durable tail, which covers at least what was appended before the call. Callers
     /// that wait for a running barrier share the next one.
     ///
     /// # Errors
     /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
-    fn barrier(&self) -> Result<Lsn, LogError>;
+    fn barrier(&self) -> Result<Lsn>;
     /// Makes everything appended as safe as an acknowledgement promises: durable in this log, or, if nodes share it, in
     /// the shared log. Only after that may readers see it.
     ///
     /// # Errors
     /// As [`CommitLog::barrier`]; of a shared log also [`LogError::Deposed`] and [`LogError::Unknown`].
-    fn acknowledge(&self) -> Result<(), LogError> {
+    fn acknowledge(&self) -> Result<()> {
         self.barrier().map(|_| ())
     }
     /// True when nodes share the log: then each commit waits for [`CommitLog::acknowledge`], whatever durability it has.
@@ -152,13 +154,13 @@ pub trait CommitLog: Send + Sync {
     ///
     /// # Errors
     /// [`LogError::Fenced`] if the tail is not `expected_tail`; as [`CommitLog::barrier`].
-    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn, LogError>;
+    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn>;
     /// Reads flushed records, starting with the one at `from`: an address returned by `append`,
     /// [`Found::next`] or a replay.
     ///
     /// # Errors
     /// [`LogError::Trimmed`] below [`CommitLog::oldest`], [`LogError::Beyond`] after the tail.
-    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError>;
+    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>>;
     /// Reads flushed records from a place at most one segment before the commit `seq`, and returns the last
     /// commit before that place: it is `seq` or later when the log no longer holds `seq`. The caller skips
     /// earlier records.
@@ -169,7 +171,7 @@ pub trait CommitLog: Send + Sync {
     ///
     /// # Errors
     /// [`LogError::Io`]; the call may be repeated, unless it was a failed sync, which stops the log.
-    fn trim(&self, upto: Lsn) -> Result<(), LogError>;
+    fn trim(&self, upto: Lsn) -> Result<()>;
     /// Retains everything from [`CommitLog::oldest`] on while the returned hold lives: `trim` drops nothing
     /// meanwhile. Waits for another such hold, never for a writer.
     fn hold(&self) -> Box<dyn TrimGuard + '_>;
@@ -177,7 +179,7 @@ pub trait CommitLog: Send + Sync {
     ///
     /// # Errors
     /// As [`CommitLog::barrier`].
-    fn seal(&self) -> Result<(), LogError>;
+    fn seal(&self) -> Result<()>;
     /// Counters.
     fn stats(&self) -> LogStats;
     /// Does work ahead of time that a later append would otherwise do, such as making the next segment; true
@@ -185,14 +187,14 @@ pub trait CommitLog: Send + Sync {
     ///
     /// # Errors
     /// [`LogError::Io`]; the log continues to work.
-    fn prepare_spare(&self) -> Result<bool, LogError> {
+    fn prepare_spare(&self) -> Result<bool> {
         Ok(false)
     }
     /// Releases space that only makes later appends cheap.
     ///
     /// # Errors
     /// [`LogError::Io`]; the log continues to work.
-    fn release_spares(&self) -> Result<(), LogError> {
+    fn release_spares(&self) -> Result<()> {
         Ok(())
     }
 }
@@ -207,7 +209,7 @@ pub trait TrimGuard {
     /// # Errors
     /// [`LogError::Trimmed`] below [`CommitLog::oldest`]; [`LogError::Corrupt`]; [`LogError::Io`]. Files
     /// already written stay.
-    fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy, LogError>;
+    fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy>;
 }
 
 /// Reads records in order.
@@ -218,5 +220,5 @@ pub trait LogReader: Send {
     /// # Errors
     /// [`LogError::Trimmed`] when the log was trimmed past this reader; [`LogError::Corrupt`], [`LogError::Io`]. The
     /// reader stays where it is.
-    fn next(&mut self) -> Result<Option<Found<'_>>, LogError>;
+    fn next(&mut self) -> Result<Option<Found<'_>>>;
 }

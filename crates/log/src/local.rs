@@ -29,7 +29,7 @@ use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Env;
 
 use crate::copy;
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::format::{
     Kind, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
     checksum_seed, encode_record, record_bytes,
@@ -67,7 +67,7 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    fn check(&self) -> Result<(), LogError> {
+    fn check(&self) -> Result<()> {
         let (first, max) = (self.segment_bytes_first, self.segment_bytes_max);
         if first == 0 || !first.is_multiple_of(FILE_ALIGNMENT) || !max.is_multiple_of(FILE_ALIGNMENT) {
             return Err(LogError::Options { what: "segment sizes must be multiples of 4096 above zero" });
@@ -162,7 +162,7 @@ impl LocalLog {
     ///
     /// # Errors
     /// As [`LocalLog::open`], about the first segment.
-    pub fn extent(env: &Env, dir: &Path) -> Result<Extent, LogError> {
+    pub fn extent(env: &Env, dir: &Path) -> Result<Extent> {
         let starts = starts_of(&env.vfs.list(dir).map_err(io("list", dir))?);
         if starts.as_slice() != [Lsn::ZERO] {
             return Ok(if starts.is_empty() { Extent::Nothing } else { Extent::Records });
@@ -176,7 +176,7 @@ impl LocalLog {
     ///
     /// # Errors
     /// [`LogError::Io`]; options out of range.
-    pub fn create(env: &Env, dir: &Path, options: LogOptions) -> Result<(), LogError> {
+    pub fn create(env: &Env, dir: &Path, options: LogOptions) -> Result<()> {
         options.check()?;
         let names = env.vfs.list(dir).map_err(io("list", dir))?;
         let pool = Pool::open(env, dir.to_owned(), &names, options.spare_segments_max)?;
@@ -202,7 +202,7 @@ impl LocalLog {
         from: Lsn,
         seq: Seq,
         replay: &mut dyn FnMut(Found<'_>) -> Result<(), ReplayError>,
-    ) -> Result<(Self, Recovery), LogError> {
+    ) -> Result<(Self, Recovery)> {
         options.check()?;
         env.vfs.create_dir_all(dir).map_err(io("create directory", dir))?;
         // The process before may have died between a rename and its sync; from here on the names found are relied upon.
@@ -294,7 +294,7 @@ impl LocalLog {
     ///
     /// # Errors
     /// [`LogError::Io`], for example a full disk. The log is not stopped: this is the time to warn.
-    pub fn prepare_spare(&self) -> Result<bool, LogError> {
+    pub fn prepare_spare(&self) -> Result<bool> {
         let segment = self.shared.segments.read().back().cloned();
         let Some(segment) = segment else { return Ok(false) };
         let flushed = self.flushed();
@@ -311,7 +311,7 @@ impl LocalLog {
         Ok(true)
     }
 
-    fn check_running(&self) -> Result<(), LogError> {
+    fn check_running(&self) -> Result<()> {
         self.stopped.get().map_or(Ok(()), |cause| Err(LogError::Stopped { cause: cause.clone() }))
     }
 
@@ -323,7 +323,7 @@ impl LocalLog {
 
     /// Writes records until `target` is reached, or the segment is full: then false. More than that when the buffer has more,
     /// but nothing beyond `released`, which is not before `target`.
-    fn write_upto(&self, writer: &mut Writer, target: Lsn, released: Lsn) -> Result<bool, LogError> {
+    fn write_upto(&self, writer: &mut Writer, target: Lsn, released: Lsn) -> Result<bool> {
         while writer.at < target {
             if writer.pending.is_empty() {
                 let mut front = self.front.lock();
@@ -363,7 +363,7 @@ impl LocalLog {
         sync: &MutexGuard<'_, ()>,
         target: Lsn,
         released: Lsn,
-    ) -> Result<(Lsn, Arc<Segment>), LogError> {
+    ) -> Result<(Lsn, Arc<Segment>)> {
         let mut writer = self.writer.lock();
         self.check_running()?;
         while !self.write_upto(&mut writer, target, released)? {
@@ -373,12 +373,7 @@ impl LocalLog {
     }
 
     /// Syncs what was written to `segment`, the current one, up to `at`.
-    fn sync_segment(
-        &self,
-        _serialised: &MutexGuard<'_, ()>,
-        segment: &Segment,
-        at: Lsn,
-    ) -> Result<(), LogError> {
+    fn sync_segment(&self, _serialised: &MutexGuard<'_, ()>, segment: &Segment, at: Lsn) -> Result<()> {
         if self.durable() < at {
             let clock = &self.pool.env().clock;
             let begun = clock.monotonic_nanos();
@@ -393,7 +388,7 @@ impl LocalLog {
 
     /// Switches to the next segment. The full one is synced first: recovery takes a segment with a successor
     /// as complete.
-    fn roll(&self, sync: &MutexGuard<'_, ()>, writer: &mut Writer) -> Result<(), LogError> {
+    fn roll(&self, sync: &MutexGuard<'_, ()>, writer: &mut Writer) -> Result<()> {
         self.sync_segment(sync, &writer.segment, writer.at)?;
         let rest = writer.pending.get(writer.written..).expect("written bytes are pending ones");
         let first = header_at(rest, writer.at).expect("a roll happens in front of a record of ours");
@@ -435,7 +430,7 @@ impl LocalLog {
 }
 
 impl CommitLog for LocalLog {
-    fn prepare_spare(&self) -> Result<bool, LogError> {
+    fn prepare_spare(&self) -> Result<bool> {
         LocalLog::prepare_spare(self)
     }
 
@@ -459,7 +454,7 @@ impl CommitLog for LocalLog {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn, LogError> {
+    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn> {
         let mut front = self.front.lock();
         self.check_running()?;
         if front.sealed {
@@ -492,7 +487,7 @@ impl CommitLog for LocalLog {
         Ok(front.tail)
     }
 
-    fn flush(&self) -> Result<Lsn, LogError> {
+    fn flush(&self) -> Result<Lsn> {
         let released = self.released();
         let target = self.tail().min(released);
         let mut writer = self.writer.lock();
@@ -505,7 +500,7 @@ impl CommitLog for LocalLog {
         self.write_all(&sync, target, released).map(|(at, _)| at)
     }
 
-    fn barrier(&self) -> Result<Lsn, LogError> {
+    fn barrier(&self) -> Result<Lsn> {
         let released = self.released();
         let needed = self.tail().min(released);
         let sync = self.sync.lock();
@@ -519,7 +514,7 @@ impl CommitLog for LocalLog {
         Ok(durable)
     }
 
-    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn, LogError> {
+    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn> {
         let durable = self.barrier()?;
         let tail = {
             let mut front = self.front.lock();
@@ -540,7 +535,7 @@ impl CommitLog for LocalLog {
         Ok(tail)
     }
 
-    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError> {
+    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>> {
         let tail = self.tail();
         if from > tail {
             return Err(LogError::Beyond { lsn: from, tail });
@@ -557,7 +552,7 @@ impl CommitLog for LocalLog {
         self.shared.oldest()
     }
 
-    fn trim(&self, upto: Lsn) -> Result<(), LogError> {
+    fn trim(&self, upto: Lsn) -> Result<()> {
         // One at a time and oldest first, each durably: after a crash the remaining segments are still
         // contiguous. A call that finds the log held leaves the work to the next trim.
         let Some(_one_at_a_time) = self.trimming.try_lock() else { return Ok(()) };
@@ -592,7 +587,7 @@ impl CommitLog for LocalLog {
         }
     }
 
-    fn release_spares(&self) -> Result<(), LogError> {
+    fn release_spares(&self) -> Result<()> {
         self.pool.clear()
     }
 
@@ -600,7 +595,7 @@ impl CommitLog for LocalLog {
         Box::new(Hold { log: self, _trimming: self.trimming.lock() })
     }
 
-    fn seal(&self) -> Result<(), LogError> {
+    fn seal(&self) -> Result<()> {
         {
             let mut front = self.front.lock();
             self.check_running()?;
@@ -638,7 +633,7 @@ struct Hold<'a> {
 }
 
 impl TrimGuard for Hold<'_> {
-    fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy, LogError> {
+    fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy> {
         let shared = &self.log.shared;
         let first = shared.segment_at(from)?.start();
         let wanted = |segment: &&Arc<Segment>| (first..=upto).contains(&segment.start());
@@ -663,7 +658,7 @@ impl Shared {
     }
 
     /// The segment that holds, or will hold, the record at `lsn`.
-    pub(crate) fn segment_at(&self, lsn: Lsn) -> Result<Arc<Segment>, LogError> {
+    pub(crate) fn segment_at(&self, lsn: Lsn) -> Result<Arc<Segment>> {
         let segments = self.segments.read();
         let after = segments.partition_point(|segment| segment.start() <= lsn);
         let segment = after.checked_sub(1).and_then(|index| segments.get(index));
@@ -685,7 +680,7 @@ impl Shared {
     }
 }
 
-fn check_fence(front: &Front, expected_tail: Lsn) -> Result<(), LogError> {
+fn check_fence(front: &Front, expected_tail: Lsn) -> Result<()> {
     let (tail, expected) = (front.tail, expected_tail);
     if tail == expected { Ok(()) } else { Err(LogError::Fenced { tail, expected }) }
 }

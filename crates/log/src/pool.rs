@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ropewalk_base::sync::Mutex;
 use ropewalk_vfs::{Env, File, OpenMode};
 
-use crate::LogError;
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::format::SegmentHeader;
 use crate::segment::Segment;
 
@@ -35,7 +34,7 @@ pub(crate) struct Spare {
 
 impl Spare {
     /// Writes into a file that is not yet a segment.
-    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), LogError> {
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.file.write_all_at(bytes, offset).map_err(io("write", &self.path))
     }
 }
@@ -57,12 +56,7 @@ fn number(name: &str) -> Option<u64> {
 
 impl Pool {
     /// Adopts the spares among `names` and removes those that were never finished or are too many.
-    pub(crate) fn open(
-        env: &Env,
-        dir: PathBuf,
-        names: &[String],
-        spares_max: usize,
-    ) -> Result<Self, LogError> {
+    pub(crate) fn open(env: &Env, dir: PathBuf, names: &[String], spares_max: usize) -> Result<Self> {
         let next_number = names.iter().filter_map(|name| number(name)).max().map_or(0, |n| n + 1);
         let next_number = AtomicU64::new(next_number);
         let pool = Self { env: env.clone(), dir, spares_max, spares: Mutex::default(), next_number };
@@ -101,7 +95,7 @@ impl Pool {
     }
 
     /// Makes a spare of `bytes`. Long: writes and syncs that many zeros. On failure no file is left.
-    pub(crate) fn make(&self, bytes: u64) -> Result<Spare, LogError> {
+    pub(crate) fn make(&self, bytes: u64) -> Result<Spare> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let tmp = self.dir.join(format!("spare-{number}.tmp"));
         let path = self.dir.join(format!("spare-{number}.seg"));
@@ -120,7 +114,7 @@ impl Pool {
         }
     }
 
-    fn write_zeros(&self, path: &Path, bytes: u64) -> Result<Arc<dyn File>, LogError> {
+    fn write_zeros(&self, path: &Path, bytes: u64) -> Result<Arc<dyn File>> {
         let file = self.env.vfs.open(path, OpenMode::CreateNew).map_err(io("create", path))?;
         let mut at = 0;
         while at < bytes {
@@ -134,7 +128,7 @@ impl Pool {
     }
 
     /// Stores a spare for later, or removes it when there are enough.
-    pub(crate) fn put(&self, spare: Spare) -> Result<(), LogError> {
+    pub(crate) fn put(&self, spare: Spare) -> Result<()> {
         let surplus = {
             let mut spares = self.spares.lock();
             spares.push(spare);
@@ -147,7 +141,7 @@ impl Pool {
     }
 
     /// Returns all spares to the file system.
-    pub(crate) fn clear(&self) -> Result<(), LogError> {
+    pub(crate) fn clear(&self) -> Result<()> {
         while let Some(spare) = { self.spares.lock().pop() } {
             self.env.vfs.remove(&spare.path).map_err(io("remove", &spare.path))?;
         }
@@ -155,7 +149,7 @@ impl Pool {
     }
 
     /// Turns a spare into the segment that starts at `start`, durably.
-    pub(crate) fn install(&self, spare: Spare, header: SegmentHeader) -> Result<Segment, LogError> {
+    pub(crate) fn install(&self, spare: Spare, header: SegmentHeader) -> Result<Segment> {
         let header = SegmentHeader { bytes: spare.bytes, ..header };
         let path = self.dir.join(Segment::name(header.start));
         spare.file.write_all_at(&header.encode(), 0).map_err(io("write", &spare.path))?;
@@ -166,7 +160,7 @@ impl Pool {
     }
 
     /// The next segment: a spare of at least `bytes`, or a new file when none is ready.
-    pub(crate) fn next(&self, bytes: u64, header: SegmentHeader) -> Result<Segment, LogError> {
+    pub(crate) fn next(&self, bytes: u64, header: SegmentHeader) -> Result<Segment> {
         let spare = self.take(bytes).map_or_else(|| self.make(bytes), Ok)?;
         debug_assert!(spare.bytes >= bytes, "a spare of {} bytes for a segment of {bytes}", spare.bytes);
         self.install(spare, header)
@@ -174,11 +168,7 @@ impl Pool {
 
     /// Removes a segment's name from the log; its file becomes a spare if segments of its size will be
     /// needed. Neither is durable, nor the spare ready, before [`Pool::sync_names`].
-    pub(crate) fn retire(
-        &self,
-        segment: &Segment,
-        useful: RangeInclusive<u64>,
-    ) -> Result<Option<Spare>, LogError> {
+    pub(crate) fn retire(&self, segment: &Segment, useful: RangeInclusive<u64>) -> Result<Option<Spare>> {
         let bytes = segment.header.bytes;
         if !useful.contains(&bytes) {
             self.env.vfs.remove(&segment.path).map_err(io("remove", &segment.path))?;
@@ -190,7 +180,7 @@ impl Pool {
     }
 
     /// Makes every name in the directory durable.
-    pub(crate) fn sync_names(&self) -> Result<(), LogError> {
+    pub(crate) fn sync_names(&self) -> Result<()> {
         self.env.vfs.sync_dir(&self.dir).map_err(io("sync directory", &self.dir))
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ropewalk_base::Lsn;
 
+use crate::error::Result;
 use crate::format::Kind;
 use crate::local::Shared;
 use crate::segment::{Segment, Window};
@@ -20,7 +21,7 @@ pub(crate) struct SegmentReader {
 }
 
 impl SegmentReader {
-    pub(crate) fn new(shared: Arc<Shared>, at: Lsn) -> Result<Self, LogError> {
+    pub(crate) fn new(shared: Arc<Shared>, at: Lsn) -> Result<Self> {
         let window = Window::new(shared.segment_at(at)?);
         Ok(Self { shared, window, at })
     }
@@ -43,7 +44,7 @@ impl SegmentReader {
 }
 
 impl LogReader for SegmentReader {
-    fn next(&mut self) -> Result<Option<Found<'_>>, LogError> {
+    fn next(&mut self) -> Result<Option<Found<'_>>> {
         let header = loop {
             let flushed = self.shared.flushed();
             if self.at >= flushed {

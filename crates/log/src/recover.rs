@@ -27,7 +27,7 @@ use std::sync::Arc;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Env;
 
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::format::{ALIGNMENT, Kind, RECORD_HEADER_BYTES, RecordHeader, checksum_seed};
 use crate::segment::{Segment, WINDOW_BYTES, Window};
 use crate::{Found, LogError, ReplayError};
@@ -65,7 +65,7 @@ pub(crate) struct Recovered {
 }
 
 /// Opens the segments that start at `starts`, ascending, and joins them.
-pub(crate) fn open_chain(env: &Env, dir: &Path, starts: &[Lsn]) -> Result<Vec<Arc<Segment>>, LogError> {
+pub(crate) fn open_chain(env: &Env, dir: &Path, starts: &[Lsn]) -> Result<Vec<Arc<Segment>>> {
     let mut chain: Vec<Arc<Segment>> = Vec::with_capacity(starts.len());
     for &start in starts {
         let segment = Segment::open(env, dir, start)?;
@@ -125,7 +125,7 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// [`LogError::Corrupt`] when a sequence number or a later segment shows that the log continues; `at`
     /// stays there.
-    pub(crate) fn next(&mut self) -> Result<Option<RecordHeader>, LogError> {
+    pub(crate) fn next(&mut self) -> Result<Option<RecordHeader>> {
         while self.at == self.window.segment.end() {
             let Some(next) = self.rest.next() else { return Ok(None) };
             self.window.turn_to(next.clone());
@@ -171,7 +171,7 @@ pub(crate) fn recover(
     from: Lsn,
     seq: Seq,
     replay: &mut dyn FnMut(Found<'_>) -> Result<(), ReplayError>,
-) -> Result<Option<Recovered>, LogError> {
+) -> Result<Option<Recovered>> {
     let Some((recovered, tail)) = examine(chain, from, seq, replay)? else { return Ok(None) };
     let cut = tail.settle(recovered.tail)?;
     Ok(Some(Recovered { report: Recovery { cut, ..recovered.report }, ..recovered }))
@@ -183,7 +183,7 @@ pub(crate) fn examine(
     from: Lsn,
     seq: Seq,
     replay: &mut dyn FnMut(Found<'_>) -> Result<(), ReplayError>,
-) -> Result<Option<(Recovered, Tail)>, LogError> {
+) -> Result<Option<(Recovered, Tail)>> {
     let Some(chain) = chain_from(chain, from) else { return Ok(None) };
     let Some(mut walk) = Walk::new(chain, from, seq) else { return Ok(None) };
     let mut report = Recovery::default();
@@ -212,7 +212,7 @@ pub(crate) fn examine(
 }
 
 /// Proves that the log reaches a checkpoint without records after it; returns whether it was sealed there.
-fn reaches(chain: &[Arc<Segment>], from: Lsn, seq: Seq) -> Result<bool, LogError> {
+fn reaches(chain: &[Arc<Segment>], from: Lsn, seq: Seq) -> Result<bool> {
     let Some(first) = chain.first() else { return Ok(false) };
     let Some(mut walk) = Walk::new(chain, first.start(), first.header.seq) else { return Ok(false) };
     while walk.at < from {
@@ -228,7 +228,7 @@ fn reaches(chain: &[Arc<Segment>], from: Lsn, seq: Seq) -> Result<bool, LogError
 }
 
 /// True when the segment has only zeros from `at` on.
-fn is_blank(segment: &Arc<Segment>, mut at: Lsn) -> Result<bool, LogError> {
+fn is_blank(segment: &Arc<Segment>, mut at: Lsn) -> Result<bool> {
     let mut window = Window::new(segment.clone());
     let end = segment.room_end();
     while let Some(len) = end.0.checked_sub(at.0).filter(|len| *len > 0) {
@@ -244,7 +244,7 @@ fn is_blank(segment: &Arc<Segment>, mut at: Lsn) -> Result<bool, LogError> {
 }
 
 /// End of the last valid record after `at`, or of the remains of one at `at`; `at` itself without any.
-fn find_ghosts(segment: &Arc<Segment>, seed: u32, at: Lsn, reason: &'static str) -> Result<Lsn, LogError> {
+fn find_ghosts(segment: &Arc<Segment>, seed: u32, at: Lsn, reason: &'static str) -> Result<Lsn> {
     let mut end = at;
     let mut window = Window::new(segment.clone());
     if let Some(header) = window.fill(at, RECORD_HEADER_BYTES, segment.room_end())?
@@ -268,7 +268,7 @@ pub(crate) fn scan(
     from: Lsn,
     limit: Lsn,
     mut visit: impl FnMut(&RecordHeader),
-) -> Result<(), LogError> {
+) -> Result<()> {
     let (mut words, mut records) = (Window::new(segment.clone()), Window::new(segment.clone()));
     let mut at = from;
     while let Some(bytes) = words.fill(at, RECORD_HEADER_BYTES, limit)? {
@@ -307,7 +307,7 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// Rewrites records whose durability no later record confirms, zeroes everything after `tail`, and syncs.
-    fn settle(&self, tail: Lsn) -> Result<Option<TornTail>, LogError> {
+    fn settle(&self, tail: Lsn) -> Result<Option<TornTail>> {
         let Segment { path, file, .. } = &*self.segment;
         assert!(self.vouched <= tail, "a log is not cut before {}, up to which it was durable", self.vouched);
         assert!(

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::{Env, OpenMode};
 
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::format::{
     ALIGNMENT, HeaderError, Kind, LSN_END, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, VERSION_OFFSET,
     checksum_seed,
@@ -54,13 +54,7 @@ pub struct Damage {
 /// [`LogError::Checkpointed`] when `before` is not after `seq`; [`LogError::Io`]; [`LogError::Future`], since
 /// the format of a newer version is not damage; [`LogError::Missing`] when no log can have the address
 /// `from`.
-pub fn inspect(
-    env: &Env,
-    dir: &Path,
-    from: Lsn,
-    seq: Seq,
-    before: Option<Seq>,
-) -> Result<Option<Damage>, LogError> {
+pub fn inspect(env: &Env, dir: &Path, from: Lsn, seq: Seq, before: Option<Seq>) -> Result<Option<Damage>> {
     Ok(survey(env, dir, (from, seq), before)?.map(|plan| plan.damage))
 }
 
@@ -70,13 +64,7 @@ pub fn inspect(
 ///
 /// # Errors
 /// As [`inspect`]. May be repeated.
-pub fn salvage(
-    env: &Env,
-    dir: &Path,
-    from: Lsn,
-    seq: Seq,
-    before: Option<Seq>,
-) -> Result<Option<Damage>, LogError> {
+pub fn salvage(env: &Env, dir: &Path, from: Lsn, seq: Seq, before: Option<Seq>) -> Result<Option<Damage>> {
     let Some(mut plan) = survey(env, dir, (from, seq), before)? else { return Ok(None) };
     let names = env.vfs.list(dir).map_err(io("list", dir))?;
     let pool = Pool::open(env, dir.to_owned(), &names, usize::MAX)?;
@@ -113,7 +101,7 @@ struct Rebuild {
 }
 
 impl Rebuild {
-    fn run(&self, pool: &Pool, id: LogId) -> Result<(), LogError> {
+    fn run(&self, pool: &Pool, id: LogId) -> Result<()> {
         let needed = SEGMENT_HEADER_BYTES + (self.end.0 - self.start.0);
         let before = self.source.as_ref().map_or(0, |segment| segment.header.bytes);
         let spare = pool.make(needed.max(before).next_multiple_of(4096))?;
@@ -132,12 +120,7 @@ impl Rebuild {
     }
 }
 
-fn survey(
-    env: &Env,
-    dir: &Path,
-    (from, seq): (Lsn, Seq),
-    before: Option<Seq>,
-) -> Result<Option<Plan>, LogError> {
+fn survey(env: &Env, dir: &Path, (from, seq): (Lsn, Seq), before: Option<Seq>) -> Result<Option<Plan>> {
     if let Some(before) = before.filter(|before| *before <= seq) {
         return Err(LogError::Checkpointed { before, checkpoint: seq });
     }
@@ -169,7 +152,7 @@ struct Piece {
 }
 
 /// Opens every segment as far as it can be read, and determines the log they belong to.
-fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogId, Vec<Piece>), LogError> {
+fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogId, Vec<Piece>)> {
     let mut files = Vec::new();
     for &start in starts {
         let path = dir.join(Segment::name(start));
@@ -211,7 +194,7 @@ fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogI
 }
 
 /// Follows the records as far as they are valid, and decides the fate of each segment.
-fn plan(id: LogId, pieces: &[Piece], mut line: Line, refusal: String) -> Result<Plan, LogError> {
+fn plan(id: LogId, pieces: &[Piece], mut line: Line, refusal: String) -> Result<Plan> {
     let (seed, from, seq) = (checksum_seed(id), line.at, line.seq);
     let after = pieces.partition_point(|piece| piece.segment.start() <= from);
     let (before, rest) = pieces.split_at_checked(after.saturating_sub(1)).unwrap_or_default();
@@ -264,7 +247,7 @@ impl Line {
         seed: u32,
         piece: &'a Piece,
         before: &[Piece],
-    ) -> Result<Option<&'a Arc<Segment>>, LogError> {
+    ) -> Result<Option<&'a Arc<Segment>>> {
         let segment = &piece.segment;
         let (from, seq) = (self.at, self.seq);
         let (start, seq) = match records_reach(seed, segment, from, seq)? {
@@ -288,7 +271,7 @@ impl Line {
     }
 
     /// Takes the next segment.
-    fn follow<'a>(&mut self, seed: u32, piece: &'a Piece) -> Result<Option<&'a Arc<Segment>>, LogError> {
+    fn follow<'a>(&mut self, seed: u32, piece: &'a Piece) -> Result<Option<&'a Arc<Segment>>> {
         let segment = &piece.segment;
         let (start, seq) = (self.at, self.seq);
         let stopped = self.read(seed, segment)?;
@@ -300,7 +283,7 @@ impl Line {
 
     /// Advances to where the segment has no further record of this sequence; true when the next segment
     /// starts elsewhere.
-    fn read(&mut self, seed: u32, segment: &Arc<Segment>) -> Result<bool, LogError> {
+    fn read(&mut self, seed: u32, segment: &Arc<Segment>) -> Result<bool> {
         let mut window = Window::new(segment.clone());
         let limit = segment.end().min(segment.room_end());
         while self.at < limit {
@@ -316,7 +299,7 @@ impl Line {
 }
 
 /// The number before a segment's first record, if its records reach exactly to `from` and `seq`.
-fn records_reach(seed: u32, segment: &Arc<Segment>, from: Lsn, seq: Seq) -> Result<Option<Seq>, LogError> {
+fn records_reach(seed: u32, segment: &Arc<Segment>, from: Lsn, seq: Seq) -> Result<Option<Seq>> {
     let mut window = Window::new(segment.clone());
     let (mut at, mut last, mut before) = (segment.start(), None, seq);
     while at < from {
@@ -341,7 +324,7 @@ struct Later {
 }
 
 impl Later {
-    fn count(&mut self, seed: u32, segment: &Arc<Segment>, from: Lsn, limit: Lsn) -> Result<(), LogError> {
+    fn count(&mut self, seed: u32, segment: &Arc<Segment>, from: Lsn, limit: Lsn) -> Result<()> {
         scan(segment, seed, from, limit, |header| {
             if header.kind != Kind::Commit || header.seq.0 < self.expected {
                 return;
@@ -356,7 +339,7 @@ impl Later {
 }
 
 /// `path` with the suffix `.damaged`, and a number if that is taken.
-fn free_name(env: &Env, path: &Path) -> Result<PathBuf, LogError> {
+fn free_name(env: &Env, path: &Path) -> Result<PathBuf> {
     let name = |n: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(if n == 0 { ".damaged".to_owned() } else { format!(".{n}.damaged") });
@@ -370,7 +353,7 @@ fn free_name(env: &Env, path: &Path) -> Result<PathBuf, LogError> {
 }
 
 /// Copies a segment's file as it is.
-fn copy_aside(env: &Env, segment: &Segment) -> Result<PathBuf, LogError> {
+fn copy_aside(env: &Env, segment: &Segment) -> Result<PathBuf> {
     let path = free_name(env, &segment.path)?;
     let copy = env.vfs.open(&path, OpenMode::CreateNew).map_err(io("create", &path))?;
     let length = segment.file.len().map_err(io("measure", &segment.path))?;

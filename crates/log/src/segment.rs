@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ropewalk_base::Lsn;
 use ropewalk_vfs::{Env, File, OpenMode};
 
-use crate::error::io;
+use crate::error::{Result, io};
 use crate::format::{
     HeaderError, LSN_END, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION,
     VERSION_OFFSET, checksum_matches,
@@ -44,7 +44,7 @@ impl Segment {
     }
 
     /// Opens the segment that starts at `start` and checks its header and length.
-    pub(crate) fn open(env: &Env, dir: &Path, start: Lsn) -> Result<Self, LogError> {
+    pub(crate) fn open(env: &Env, dir: &Path, start: Lsn) -> Result<Self> {
         let path = dir.join(Self::name(start));
         let file = env.vfs.open(&path, OpenMode::ReadWrite).map_err(io("open", &path))?;
         let length = file.len().map_err(io("measure", &path))?;
@@ -119,7 +119,7 @@ impl Window {
     /// At least `len` bytes at `lsn`, with the bytes in memory after them; `None` when `len` crosses `limit`.
     /// Reads ahead up to `limit` and no further, so bytes that are still being written never enter the
     /// window.
-    pub(crate) fn fill(&mut self, lsn: Lsn, len: u64, limit: Lsn) -> Result<Option<&[u8]>, LogError> {
+    pub(crate) fn fill(&mut self, lsn: Lsn, len: u64, limit: Lsn) -> Result<Option<&[u8]>> {
         if limit.0.saturating_sub(lsn.0) < len {
             return Ok(None);
         }
@@ -148,7 +148,7 @@ impl Window {
         seed: u32,
         lsn: Lsn,
         limit: Lsn,
-    ) -> Result<Result<RecordHeader, &'static str>, LogError> {
+    ) -> Result<Result<RecordHeader, &'static str>> {
         let Some(header) = self.fill(lsn, RECORD_HEADER_BYTES, limit)?.and_then(|h| h.first_chunk()) else {
             return Ok(Err("no room for a record header"));
         };

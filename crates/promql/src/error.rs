@@ -4,6 +4,9 @@ use crate::budget::BudgetError;
 use crate::data::source::SourceError;
 use crate::syntax::parser::ParseError;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = Error> = core::result::Result<T, E>;
+
 /// Reasons for a query to fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,7 +40,7 @@ impl From<SourceError> for Error {
 }
 
 /// An execution error.
-pub(crate) fn refused<T>(message: impl Into<String>) -> Result<T, Error> {
+pub(crate) fn refused<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::Execution(message.into()))
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::syntax::ast::*;
 use crate::syntax::parser::SECONDS_MAX;
 
@@ -37,14 +37,14 @@ pub(crate) const TIME_DEPENDENT: [&str; 15] = [
 ];
 
 /// Prepares an expression for evaluation.
-pub(crate) fn plan(mut expr: Expr, times: Times) -> Result<Expr, Error> {
+pub(crate) fn plan(mut expr: Expr, times: Times) -> Result<Expr> {
     resolve(&mut expr, times)?;
     mark_totals(&mut expr, false);
     let (_, wrap) = mark(&mut expr);
     Ok(if wrap { invariant(expr) } else { expr })
 }
 
-fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
+fn resolve(expr: &mut Expr, times: Times) -> Result<()> {
     match expr {
         Expr::Number(_) | Expr::Text(_) => Ok(()),
         Expr::Selector(e) => resolve_selector(e, times),
@@ -91,7 +91,7 @@ fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
     }
 }
 
-fn resolve_selector(selector: &mut Selector, times: Times) -> Result<(), Error> {
+fn resolve_selector(selector: &mut Selector, times: Times) -> Result<()> {
     // A source checks each matcher, and compiles each regular expression.
     for matchers in [&mut selector.matchers].into_iter().chain(&mut selector.others) {
         let mut known = HashSet::new();
@@ -111,7 +111,7 @@ fn resolve_at(at: &mut Option<AtModifier>, times: Times) {
 
 /// The error for a duration that is invalid at these times. The position is that of Prometheus: first byte
 /// and end, for a choice between two durations those of both.
-fn misfit<T>(expr: &DurationExpr, what: &str) -> Result<T, Error> {
+fn misfit<T>(expr: &DurationExpr, what: &str) -> Result<T> {
     let span = match &expr.kind {
         DurationKind::MinOf(one, other) | DurationKind::MaxOf(one, other) if !expr.wrapped => {
             one.span.to(other.span)
@@ -121,7 +121,7 @@ fn misfit<T>(expr: &DurationExpr, what: &str) -> Result<T, Error> {
     Err(Error::Times(format!("{}:{}: {what}", span.start, span.end)))
 }
 
-fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Result<(), Error> {
+fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Result<()> {
     let Duration::Expr(expr) = duration else { return Ok(()) };
     let at = |what: &str| misfit(expr, what);
     let seconds = calculate(expr, times)?;
@@ -138,7 +138,7 @@ fn resolve_duration(duration: &mut Duration, times: Times, any_sign: bool) -> Re
     Ok(())
 }
 
-fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
+fn calculate(expr: &DurationExpr, times: Times) -> Result<f64> {
     Ok(match &expr.kind {
         DurationKind::Number(number) => number.value,
         DurationKind::Step => times.step_ms as f64 / 1000.0,

@@ -9,7 +9,7 @@ use crate::annotations::{Annotation, Annotations};
 use crate::budget::{Budget, Share, SharedMemory, StopReason, Usage};
 use crate::data::patterns::Patterns;
 use crate::data::source::Source;
-use crate::error::{Error, refused};
+use crate::error::{Error, Result, refused};
 use crate::eval::{Around, Cell, Eval, Rows, Steps};
 use crate::options::Options;
 use crate::plan::{Times, plan};
@@ -88,11 +88,7 @@ impl Query {
     ///
     /// # Errors
     /// The first syntax error; a stop.
-    pub fn parse_until(
-        text: &str,
-        options: Options,
-        stop: &dyn Fn() -> Option<StopReason>,
-    ) -> Result<Self, Error> {
+    pub fn parse_until(text: &str, options: Options, stop: &dyn Fn() -> Option<StopReason>) -> Result<Self> {
         let parsed = parser::parse_until(text, options.parse, stop).map_err(|fault| match fault {
             ParseFault::Parse(error) => Error::Parse(error),
             ParseFault::Budget(error) => Error::Budget(error),
@@ -121,7 +117,7 @@ impl Query {
         source: &dyn Source,
         at_ms: i64,
         stop: &dyn Fn() -> Option<StopReason>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         let times = self.times(at_ms, at_ms, 0);
         self.run(source, times, stop, |eval, expr| instant(eval, expr, at_ms))
     }
@@ -137,7 +133,7 @@ impl Query {
         end_ms: i64,
         step_ms: i64,
         stop: &dyn Fn() -> Option<StopReason>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer> {
         if step_ms <= 0 {
             return refused(
                 "zero or negative query resolution step widths are not accepted. Try a positive integer",
@@ -167,8 +163,8 @@ impl Query {
         source: &dyn Source,
         times: Times,
         stop: &dyn Fn() -> Option<StopReason>,
-        evaluate: impl FnOnce(&Eval<'_>, &Expr) -> Result<Value, Error>,
-    ) -> Result<Answer, Error> {
+        evaluate: impl FnOnce(&Eval<'_>, &Expr) -> Result<Value>,
+    ) -> Result<Answer> {
         let budget = Budget::new(self.options.limits, stop).sharing(Share::new(self.memory.clone()));
         budget.check()?;
         let held = budget.holding(self.bytes)?;
@@ -228,7 +224,7 @@ impl Series {
 }
 
 /// The rows of a result: with names removed where delayed, and each label set once.
-fn answer_rows<'a>(eval: &Eval<'a>, expr: &Expr, steps: Steps) -> Result<Rows<'a>, Error> {
+fn answer_rows<'a>(eval: &Eval<'a>, expr: &Expr, steps: Steps) -> Result<Rows<'a>> {
     let mut rows = eval.rows(expr, steps, Around::default())?;
     for row in rows.list.iter_mut().filter(|row| row.drop_name) {
         row.labels = row.labels.without_name();
@@ -245,7 +241,7 @@ fn sample(cell: Cell) -> Sample {
     }
 }
 
-fn instant(eval: &Eval<'_>, expr: &Expr, at_ms: i64) -> Result<Value, Error> {
+fn instant(eval: &Eval<'_>, expr: &Expr, at_ms: i64) -> Result<Value> {
     let steps = Steps::one(at_ms);
     match expr.value_type() {
         ValueType::Scalar => {
@@ -273,7 +269,7 @@ fn instant(eval: &Eval<'_>, expr: &Expr, at_ms: i64) -> Result<Value, Error> {
     }
 }
 
-fn range(eval: &Eval<'_>, expr: &Expr, steps: Steps) -> Result<Value, Error> {
+fn range(eval: &Eval<'_>, expr: &Expr, steps: Steps) -> Result<Value> {
     if expr.value_type() == ValueType::Scalar {
         let values = eval.scalar(expr, steps)?;
         let _held = eval.budget.holding(steps.count * size_of::<(i64, Sample)>())?;
@@ -308,7 +304,7 @@ const LISTED_BYTES: usize = 160;
 
 impl Eval<'_> {
     /// The samples of a range selector or subquery, without a function.
-    fn raw_range(&self, expr: &Expr, steps: Steps) -> Result<Vec<Series>, Error> {
+    fn raw_range(&self, expr: &Expr, steps: Steps) -> Result<Vec<Series>> {
         let Some(range) = crate::eval::Range::new(expr, steps) else {
             return refused("expected an expression of type range vector");
         };

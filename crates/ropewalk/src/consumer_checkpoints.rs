@@ -14,7 +14,7 @@ use ropewalk_events::{EventStore, EventsError};
 use crate::database::Database;
 use crate::database::system_keyspace::SystemKeyspace;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::names::check_name;
 
 const KEYSPACE: &str = "sys.checkpoints";
@@ -61,7 +61,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is not allowed for a store, or the commit that defines its keyspace fails.
-    pub fn consumer_checkpoints(&self, store: &str) -> Result<ConsumerCheckpoints, Error> {
+    pub fn consumer_checkpoints(&self, store: &str) -> Result<ConsumerCheckpoints> {
         let keyspace = self.system_keyspace(KEYSPACE)?;
         Ok(ConsumerCheckpoints { store: self.events(store)?, db: self.clone(), keyspace })
     }
@@ -75,7 +75,7 @@ impl ConsumerCheckpoints {
     /// # Errors
     /// The name is empty, longer than 255 bytes, or contains control characters; the store does not exist;
     /// the position is after its last event.
-    pub fn set(&self, name: &str, position: Position) -> Result<(), Error> {
+    pub fn set(&self, name: &str, position: Position) -> Result<()> {
         self.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, |tx| {
             self.set_in(tx, name, position)
         })
@@ -87,7 +87,7 @@ impl ConsumerCheckpoints {
     ///
     /// # Errors
     /// As [`ConsumerCheckpoints::set`].
-    pub fn set_in(&self, tx: &mut Transaction, name: &str, position: Position) -> Result<(), Error> {
+    pub fn set_in(&self, tx: &mut Transaction, name: &str, position: Position) -> Result<()> {
         check_name("consumer", name)?;
         let snapshot = tx.snapshot();
         let unknown = || EventsError::UnknownStore { name: self.store.name().to_owned() };
@@ -108,7 +108,7 @@ impl ConsumerCheckpoints {
     ///
     /// # Errors
     /// The name is not allowed for a consumer, or stored data is corrupt.
-    pub fn get(&self, name: &str) -> Result<Option<Position>, Error> {
+    pub fn get(&self, name: &str) -> Result<Option<Position>> {
         if self.keyspace.to_read(&self.db).is_none() {
             return check_name("consumer", name).map(|()| None);
         }
@@ -120,7 +120,7 @@ impl ConsumerCheckpoints {
     ///
     /// # Errors
     /// As [`ConsumerCheckpoints::get`].
-    pub fn get_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
+    pub fn get_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>> {
         check_name("consumer", name)?;
         let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(None) };
         let Some(stored) = tx.get(keyspace, &self.key(name))? else { return Ok(None) };
@@ -132,7 +132,7 @@ impl ConsumerCheckpoints {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn all(&self) -> Result<Vec<ConsumerCheckpoint>, Error> {
+    pub fn all(&self) -> Result<Vec<ConsumerCheckpoint>> {
         self.list_after(None, usize::MAX)
     }
 
@@ -140,7 +140,7 @@ impl ConsumerCheckpoints {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn list_after(&self, after: Option<&str>, max: usize) -> Result<Vec<ConsumerCheckpoint>, Error> {
+    pub fn list_after(&self, after: Option<&str>, max: usize) -> Result<Vec<ConsumerCheckpoint>> {
         let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(Vec::new()) };
         let snapshot = self.db.snapshot();
         let store = self.store.id_at(snapshot.engine());
@@ -167,7 +167,7 @@ impl ConsumerCheckpoints {
     ///
     /// # Errors
     /// The name is not allowed for a consumer; errors of the database.
-    pub fn remove(&self, name: &str) -> Result<bool, Error> {
+    pub fn remove(&self, name: &str) -> Result<bool> {
         check_name("consumer", name)?;
         let key = self.key(name);
         let keyspace = self.keyspace.to_write(&self.db)?;
@@ -184,7 +184,7 @@ impl ConsumerCheckpoints {
         [self.store.name().as_bytes(), b"\0", name.as_bytes()].concat()
     }
 
-    fn decoded(&self, name: &str, value: &[u8]) -> Result<(u32, ConsumerCheckpoint), Error> {
+    fn decoded(&self, name: &str, value: &[u8]) -> Result<(u32, ConsumerCheckpoint)> {
         decode(name, value).map_err(|error| {
             let what = format!("consumer {name:?} of event store {:?}: {error}", self.store.name()).into();
             EngineError::Damaged { model: "checkpoints", what }.into()

@@ -24,7 +24,7 @@ use ropewalk_events::{EventStore, Query, ReadOptions};
 
 use crate::database::Database;
 use crate::database::transaction::Transaction;
-use crate::error::{Error, IdempotencyError};
+use crate::error::{Error, IdempotencyError, Result};
 use crate::keyspace::Keyspace;
 
 /// Longest idempotency key, bytes.
@@ -59,7 +59,7 @@ impl RequestKey {
     /// # Errors
     /// [`IdempotencyError::Key`] for a key that is empty, longer than [`KEY_BYTES_MAX`], or contains control
     /// characters.
-    pub fn new(caller: &str, key: &str, hash: [u8; HASH_BYTES]) -> Result<Self, Error> {
+    pub fn new(caller: &str, key: &str, hash: [u8; HASH_BYTES]) -> Result<Self> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX || key.chars().any(char::is_control) {
             return Err(IdempotencyError::Key { max: KEY_BYTES_MAX }.into());
         }
@@ -144,7 +144,7 @@ impl Database {
     /// # Errors
     /// The manifest cannot be written.
     #[doc(hidden)]
-    pub fn idempotency_records(&self) -> Result<IdempotencyRecords, Error> {
+    pub fn idempotency_records(&self) -> Result<IdempotencyRecords> {
         let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         Ok(IdempotencyRecords { db: self.clone(), keyspace })
     }
@@ -155,7 +155,7 @@ impl IdempotencyRecords {
     ///
     /// # Errors
     /// [`IdempotencyError::Mismatch`]; stored data is corrupt.
-    pub fn find(&self, tx: &mut Transaction, key: &RequestKey) -> Result<Option<RecordedResults>, Error> {
+    pub fn find(&self, tx: &mut Transaction, key: &RequestKey) -> Result<Option<RecordedResults>> {
         let Some(stored) = tx.get(self.keyspace, &key.key)? else { return Ok(None) };
         let record = decode(&stored).ok_or(IdempotencyError::Damaged)?;
         if self.is_expired(record.time_micros) {
@@ -178,7 +178,7 @@ impl IdempotencyRecords {
         tx: &mut Transaction,
         key: &RequestKey,
         results: &[StoredResult],
-    ) -> Result<RecordSize, Error> {
+    ) -> Result<RecordSize> {
         let now = self.db.engine().env().clock.wall_micros();
         let value = encode(now, &key.hash, results);
         if value.len() > RESULTS_BYTES_MAX {
@@ -209,7 +209,7 @@ impl IdempotencyRecords {
         next: &mut Vec<u8>,
         until_micros: i64,
         each: &mut dyn FnMut(&str, u64),
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let until = age_key(until_micros, &[]);
         if next.is_empty() {
             next.push(AGES);
@@ -235,7 +235,7 @@ impl IdempotencyRecords {
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn delete_expired(&self) -> Result<Vec<(String, u64)>, Error> {
+    pub fn delete_expired(&self) -> Result<Vec<(String, u64)>> {
         let retention = i64::try_from(RETENTION.as_micros()).unwrap_or(i64::MAX);
         let until = age_key(self.db.engine().env().clock.wall_micros().saturating_sub(retention), &[]);
         let snapshot = self.db.snapshot();
@@ -274,7 +274,7 @@ impl IdempotencyRecords {
     }
 
     /// Finds the positions of the appends by the number of their commit.
-    fn find_positions(&self, recorded: &mut RecordedResults) -> Result<(), Error> {
+    fn find_positions(&self, recorded: &mut RecordedResults) -> Result<()> {
         let mut firsts: HashMap<String, Option<Position>> = HashMap::new();
         for result in &mut recorded.results {
             let StoredResult::Appended(appended) = result else { continue };
@@ -298,9 +298,9 @@ impl IdempotencyRecords {
     }
 
     /// The first event of a commit in a store. Cost: a read of one event for each bit of the store's length.
-    fn first_of(&self, store: &str, seq: Seq) -> Result<Option<Position>, Error> {
+    fn first_of(&self, store: &str, seq: Seq) -> Result<Option<Position>> {
         let store = self.db.events(store)?;
-        let seq_at = |position: u64| -> Result<Option<Seq>, Error> {
+        let seq_at = |position: u64| -> Result<Option<Seq>> {
             let options =
                 ReadOptions { from: Some(Position(position)), limit: Some(1), ..ReadOptions::default() };
             let event = store.read(&Query::all(), options)?.next().transpose()?;

@@ -4,6 +4,9 @@ use ropewalk_labels::LabelError;
 
 use crate::id::SeriesId;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = SeriesError> = core::result::Result<T, E>;
+
 /// Errors of the series store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -24,7 +24,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
-use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce, ToLeader};
+use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce};
+use ropewalk_http_kit::leader::ToLeader;
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
@@ -44,9 +45,7 @@ use crate::net::listen::{Listener, LocalSocket};
 use crate::net::ports::Ports;
 use crate::net::tls::{Certificates, TlsError};
 use crate::process::notify::ServiceManager;
-use crate::workers::mongo::MongoPort;
-use crate::workers::postgres::PostgresPort;
-use crate::workers::{Lanes, STACK_BYTES, Threads};
+use crate::workers::{LanePort, Lanes, STACK_BYTES, Threads};
 
 /// Pause between two applications of the rules of series stores.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
@@ -565,7 +564,7 @@ impl<'p> Running<'p> {
         let postgres = postgres(&running.service, settings);
         postgres.share_promql_memory(prometheus.memory());
         let leader = joined.map(Joined::to_leader);
-        let http = running.http(prometheus.routes().merge(postgres.routes()), effective, leader)?;
+        let http = running.http(prometheus.routes().merge(postgres.routes()), effective, leader.clone())?;
 
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
@@ -574,11 +573,11 @@ impl<'p> Running<'p> {
             running.listen("http", "http", Protocol::Http, address, http)?;
         }
         if let Some(address) = settings.grpc.listen.address() {
-            let router = running.grpc(&prometheus, None).await;
+            let router = running.grpc(&prometheus, None, leader.clone()).await;
             running.listen("grpc", "grpc", Protocol::Grpc, address, router)?;
         }
         for StoreListen { store, address } in &settings.grpc.stores {
-            running.listen_store(&prometheus, store, *address).await?;
+            running.listen_store(&prometheus, store, *address, leader.clone()).await?;
         }
         if let Some(address) = settings.mongo.listen.address() {
             running.listen_mongo(address, &settings.mongo)?;
@@ -618,6 +617,7 @@ impl<'p> Running<'p> {
         prometheus: &Prometheus,
         store: &str,
         address: SocketAddr,
+        leader: Option<Arc<dyn ToLeader>>,
     ) -> Result<(), ServeError> {
         let invalid = |error: ropewalk::Error| SettingsError::Invalid {
             place: "grpc.stores".to_owned(),
@@ -627,7 +627,7 @@ impl<'p> Running<'p> {
         if self.service.database().leads() {
             opened.create().map_err(ropewalk::Error::from)?;
         }
-        let router = self.grpc(prometheus, Some(store)).await;
+        let router = self.grpc(prometheus, Some(store), leader).await;
         self.listen(&format!("grpc {store}"), "grpc", Protocol::Grpc, address, router)?;
         if let Some(address) = self.addresses.last_mut() {
             address.store = Some(store.to_owned());
@@ -667,8 +667,14 @@ impl<'p> Running<'p> {
     }
 
     /// The services of a gRPC port, whose calls use this store when they name none.
-    async fn grpc(&self, prometheus: &Prometheus, store: Option<&str>) -> Router {
-        let settings = GrpcSettings { store: store.map(str::to_owned), ..GrpcSettings::default() };
+    async fn grpc(
+        &self,
+        prometheus: &Prometheus,
+        store: Option<&str>,
+        leader: Option<Arc<dyn ToLeader>>,
+    ) -> Router {
+        let store_of_port = store.map(str::to_owned);
+        let settings = GrpcSettings { store: store_of_port, leader, ..GrpcSettings::default() };
         let events = ropewalk_grpc::routes(&self.service, &self.transactions, &settings).await;
         let events = events.into_axum_router();
         let known = axum::middleware::from_fn_with_state(self.service.clone(), known);
@@ -681,33 +687,37 @@ impl<'p> Running<'p> {
     }
 
     fn listen_mongo(&mut self, address: SocketAddr, settings: &MongoDb) -> Result<(), ServeError> {
-        let failed = |source| ServeError::Io { what: format!("listen on {address} for mongo"), source };
-        let listener = self.ports.listen("mongo", address).map_err(failed)?;
-        let config = self.certificates.as_ref().map(|c| c.server_config(&[])).transpose()?;
         let settings = MongoSettings {
             announce: settings.announce.clone(),
             test_commands: settings.test_commands,
             command_time: settings.command_time.0,
         };
-        let mongo = Mongo::new(self.service.clone(), settings);
-        let open = self.service.metrics().connections_of("mongo");
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
-        self.reached("mongo", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting
-            .spawn(MongoPort { listener, tls, mongo, room, places, lanes: self.lanes.clone() }.serve());
+        let port = self.lane_port("mongo", &[], address, Mongo::new(self.service.clone(), settings))?;
+        self.accepting.spawn(port.serve());
         Ok(())
     }
 
     fn listen_postgres(&mut self, address: SocketAddr, postgres: Postgres) -> Result<(), ServeError> {
-        let failed = |source| ServeError::Io { what: format!("listen on {address} for postgres"), source };
-        let listener = self.ports.listen("postgres", address).map_err(failed)?;
-        let config = self.certificates.as_ref().map(|c| c.server_config(&["postgresql"])).transpose()?;
-        let open = self.service.metrics().connections_of("postgres");
-        let (tls, room, places) = (config.map(TlsAcceptor::from), self.room.clone(), self.room.places(open));
-        self.reached("postgres", &listener, tls.is_some()).map_err(failed)?;
-        self.accepting
-            .spawn(PostgresPort { listener, tls, postgres, room, places, lanes: self.lanes.clone() }.serve());
+        let port = self.lane_port("postgres", &["postgresql"], address, postgres)?;
+        self.accepting.spawn(port.serve());
         Ok(())
+    }
+
+    /// Opens the TCP port of a protocol that lanes serve.
+    fn lane_port<P>(
+        &mut self,
+        name: &'static str,
+        alpn: &[&str],
+        address: SocketAddr,
+        protocol: P,
+    ) -> Result<LanePort<P>, ServeError> {
+        let failed = |source| ServeError::Io { what: format!("listen on {address} for {name}"), source };
+        let listener = self.ports.listen(name, address).map_err(failed)?;
+        let config = self.certificates.as_ref().map(|c| c.server_config(alpn)).transpose()?;
+        let (tls, room, lanes) = (config.map(TlsAcceptor::from), self.room.clone(), self.lanes.clone());
+        let places = room.places(self.service.metrics().connections_of(name));
+        self.reached(name, &listener, tls.is_some()).map_err(failed)?;
+        Ok(LanePort { listener, tls, protocol, room, places, lanes })
     }
 
     /// Records an address at which the server can be reached.

@@ -27,6 +27,8 @@ mod runs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ropewalk_base::threads::panic_text;
+
 pub use cluster::run_cluster;
 pub use events::scenario::Counts;
 use events::scenario::{Bug, Check, End, World};
@@ -81,13 +83,9 @@ pub fn run(seed: u64, settings: &Settings) -> Run {
 }
 
 /// A panic is a bug like any other.
-fn guarded(world: &mut World, body: impl FnOnce(&mut World) -> Check) -> Check {
+fn guarded<W>(world: &mut W, body: impl FnOnce(&mut W) -> Check) -> Check {
     catch_unwind(AssertUnwindSafe(|| body(world))).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
+        Err(Bug(format!("panic: {}", panic_text(&*panic).unwrap_or("without a message"))))
     })
 }
 

@@ -60,7 +60,8 @@ mod types;
 pub use access::peers::{SessionInfo, SessionRegistry, SessionState};
 pub use access::projections::{
     DamagedProjection, ListedProjections, PARKED_MAX, ParkedEvent, ProjectionInfo, StoredProjection,
-    hide_rebuilds, parked_at, parked_count, projection_at, projections_at, stored_projections,
+    hide_rebuilds, parked_at, parked_count, projection_at, projections_after, projections_at,
+    stored_projections,
 };
 pub use access::rights::Rights;
 pub use catalog::is_system_table;

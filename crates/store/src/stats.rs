@@ -7,13 +7,14 @@ use crate::store::Store;
 /// Numbers about a store, per keyspace and in all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// One per keyspace, in the order of their numbers.
+    /// The keyspaces: all of them by number, or some of them by name.
     pub keyspaces: Vec<KeyspaceStats>,
     /// Bytes of decoded blocks in the cache.
     pub cache_bytes: u64,
     /// Bound of the cache, in bytes.
     pub cache_bytes_max: u64,
-    /// Bytes of memory held in all: the cache, fences, models, offsets, filters. Mapped pages are not counted.
+    /// Bytes of memory held in all: the cache, and of the runs read so far the indexes and filters. Mapped pages are
+    /// not counted.
     pub memory_bytes: u64,
 }
 
@@ -22,6 +23,8 @@ pub struct StoreStats {
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
+    /// Its number.
+    pub number: u16,
     /// Level 0 first. In level 0 `flushes` of them overlap.
     pub levels: Vec<LevelStats>,
     /// Flushes that are not merged yet: sources that a read may have to search besides the levels.
@@ -42,14 +45,14 @@ pub struct KeyspaceStats {
     pub runs_with_model: u64,
     /// Runs whose keys no model fits, so that fences are searched by halving.
     pub runs_without_model: u64,
-    /// Runs that are read in place.
+    /// Runs that are read in place, or may be once they are read.
     pub runs_mapped: u64,
     /// Bytes written by flushes since the store was opened.
     pub flushed_bytes: u64,
     /// Bytes written by compaction since the store was opened; write amplification is
     /// (flushed + compacted) / flushed.
     pub compacted_bytes: u64,
-    /// Bytes of memory held by fences, models, offsets and filters.
+    /// Bytes of memory held by indexes and filters: those that this process wrote, and those that reads needed so far.
     pub memory_bytes: u64,
 }
 
@@ -71,25 +74,38 @@ impl LevelStats {
 impl Store {
     /// Counts what the footers of all runs say. Touches no block.
     pub fn stats(&self) -> StoreStats {
-        let written = self.written();
-        let keyspaces: Vec<KeyspaceStats> = self
-            .view()
-            .keyspaces
-            .iter()
-            .enumerate()
-            .map(|(index, keyspace)| {
-                let written = written.get(index).copied().unwrap_or_default();
-                KeyspaceStats {
-                    flushed_bytes: written.flushed,
-                    compacted_bytes: written.compacted,
-                    ..KeyspaceStats::of(keyspace)
-                }
+        self.stats_with(|keyspaces| (0..keyspaces.len()).collect())
+    }
+
+    /// As [`Store::stats`], with the first `limit` keyspaces whose names come after `after`, by name.
+    pub fn stats_after(&self, after: Option<&str>, limit: usize) -> StoreStats {
+        self.stats_with(|keyspaces| {
+            let name = |index: &usize| keyspaces.get(*index).map_or("", |keyspace| keyspace.name.as_str());
+            let mut found: Vec<usize> = (0..keyspaces.len()).collect();
+            found.retain(|index| after.is_none_or(|after| name(index) > after));
+            found.sort_unstable_by(|a, b| name(a).cmp(name(b)));
+            found.truncate(limit);
+            found
+        })
+    }
+
+    /// The totals, and the keyspaces at the indexes that `choose` returns.
+    fn stats_with(&self, choose: impl FnOnce(&[Arc<KeyspaceView>]) -> Vec<usize>) -> StoreStats {
+        let (written, view) = (self.written(), self.view());
+        let stats = |index: usize| {
+            let written = written.get(index).copied().unwrap_or_default();
+            Some(KeyspaceStats {
+                number: u16::try_from(index).ok()?,
+                flushed_bytes: written.flushed,
+                compacted_bytes: written.compacted,
+                ..KeyspaceStats::of(view.keyspaces.get(index)?)
             })
-            .collect();
+        };
         let cache_bytes = self.files().cache.weight();
+        let runs = view.keyspaces.iter().flat_map(|keyspace| keyspace.runs());
         StoreStats {
-            memory_bytes: cache_bytes + keyspaces.iter().map(|k| k.memory_bytes).sum::<u64>(),
-            keyspaces,
+            memory_bytes: cache_bytes + runs.map(|run| run.memory_bytes() as u64).sum::<u64>(),
+            keyspaces: choose(&view.keyspaces).into_iter().filter_map(stats).collect(),
             cache_bytes,
             cache_bytes_max: self.files().options.cache_bytes,
         }
@@ -131,9 +147,9 @@ impl KeyspaceStats {
             stats.range_tombstones += footer.ranges.len() as u64;
             stats.raw_bytes += footer.raw_bytes;
             stats.file_bytes += run.bytes;
-            stats.model_pieces += footer.fences.pieces().unwrap_or(0) as u64;
-            stats.runs_with_model += u64::from(footer.fences.pieces().is_some());
-            stats.runs_without_model += u64::from(footer.fences.pieces().is_none());
+            stats.model_pieces += run.model_pieces();
+            stats.runs_with_model += u64::from(run.model_pieces() > 0);
+            stats.runs_without_model += u64::from(run.model_pieces() == 0);
             stats.runs_mapped += u64::from(run.is_mapped());
             stats.memory_bytes += run.memory_bytes() as u64;
         }

@@ -101,9 +101,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in `dir`, creating the directory if needed, and removes leftovers of a crash. Reads
-    /// the
-    /// manifest and the footers of the runs only.
+    /// Opens the store in `dir`, creating the directory if needed, and removes leftovers of a crash. Reads the
+    /// manifest and the footers of the runs only; the index and the filter of a run are read when they are needed.
     ///
     /// # Errors
     /// Manifest or runs are damaged, missing, foreign or from the future; options out of range; I/O errors.
@@ -130,13 +129,13 @@ impl Store {
         let mut keyspaces = Vec::new();
         let mut next_group = 1;
         for (index, keyspace) in manifest.keyspaces.iter().enumerate() {
-            known.extend(keyspace.runs.iter().map(|r| files.path(r.file)));
+            known.extend(keyspace.runs.iter().map(|r| Files::name(r.file)));
             next_group = keyspace.runs.iter().map(|r| r.group + 1).fold(next_group, u64::max);
             keyspaces.push(Arc::new(open_keyspace(&files, index, keyspace)?));
         }
         for name in names {
-            let path = dir.join(&name);
-            if name == manifest::NEW_NAME || name.ends_with(".run") && !known.contains(&path) {
+            if name == manifest::NEW_NAME || name.ends_with(".run") && !known.contains(&name) {
+                let path = dir.join(&name);
                 env.vfs.remove(&path).map_err(StoreError::io("remove", &path))?;
             }
         }

@@ -7,6 +7,8 @@ use crate::error::StoreError;
 use crate::run::Run;
 use crate::run::block::{Block, head};
 use crate::run::fences::Place;
+use crate::run::filter::Filter;
+use crate::run::index::Index;
 use crate::store::Store;
 
 /// One place of damage.
@@ -36,7 +38,8 @@ pub struct VerifyReport {
 impl Store {
     /// Reads every run in force and checks everything that a reader relies on: checksums, order within and across
     /// blocks, fences, that filters pass every key, counts, version bounds, and that the runs of a level are disjoint.
-    /// Continues after damage and lists all of it. Cost: one read of all data.
+    /// Continues after damage and lists all of it; without its index, the blocks of a run cannot be found. Cost: one
+    /// read of all data.
     ///
     /// # Errors
     /// I/O errors that say nothing about the content.
@@ -57,16 +60,32 @@ impl Store {
     }
 }
 
-/// Collects the damage of one run.
+/// Collects the damage of one run. Index and filter are those of the file, whatever is in memory.
 struct Check<'r> {
     run: &'r Run,
+    index: Index,
+    filter: Filter,
     report: &'r mut VerifyReport,
 }
 
 impl Check<'_> {
     fn wrong(&mut self, block: usize, what: impl Into<String>) {
-        let offset = self.run.footer.block_at(block).map_or(self.run.bytes, |(at, _)| at);
+        let offset = self.index.block_at(block).map_or(self.run.bytes, |(at, _)| at);
         self.report.damage.push(Damage { path: self.run.path.clone(), offset, what: what.into() });
+    }
+}
+
+impl VerifyReport {
+    /// The part that was read, or `None` if it is damaged.
+    fn note<T>(&mut self, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        match read {
+            Ok(part) => Ok(Some(part)),
+            Err(StoreError::Corrupt { path, offset, what }) => {
+                self.damage.push(Damage { path, offset, what: what.to_owned() });
+                Ok(None)
+            }
+            Err(other) => Err(other),
+        }
     }
 }
 
@@ -85,10 +104,14 @@ fn verify_run(run: &Arc<Run>, report: &mut VerifyReport) -> Result<(), StoreErro
     let mut before: Option<Vec<u8>> = None;
     let mut continued = false;
     let mut damaged = false;
-    let check = &mut Check { run, report };
+    let Some(parts) = report.note(run.read_parts())? else { return Ok(()) };
+    let filter = report.note(parts.filter.map_or_else(|| run.read_filter(), Ok))?.unwrap_or_default();
+    let index = report.note(parts.index.map_or_else(|| run.read_index(), Ok))?;
+    let Some(index) = index else { return Ok(()) };
+    let check = &mut Check { run, index, filter, report };
     for index in 0..run.blocks() {
         check.report.blocks += 1;
-        let bytes = match run.load(index) {
+        let bytes = match run.load(&check.index, index) {
             Ok(bytes) => bytes,
             Err(StoreError::Corrupt { what, .. }) => {
                 check.wrong(index, what);
@@ -116,10 +139,11 @@ fn verify_run(run: &Arc<Run>, report: &mut VerifyReport) -> Result<(), StoreErro
         ("tombstones", seen.tombstones, footer.tombstones),
         ("superseded entries", seen.superseded, footer.superseded),
         ("raw bytes", seen.raw_bytes, footer.raw_bytes),
+        ("pieces of the model", check.index.fences.pieces().unwrap_or(0) as u64, footer.model_pieces),
     ];
     for (what, found, said) in counts {
         if found != said {
-            check.wrong(run.blocks(), format!("the footer counts {said} {what}, the blocks hold {found}"));
+            check.wrong(run.blocks(), format!("the footer counts {said} {what}, the file has {found}"));
         }
     }
     if before.is_some_and(|last| last != footer.max_key) {
@@ -150,8 +174,9 @@ fn verify_block(
             if before.as_ref().is_some_and(|b| *b > key || same != continued) {
                 check.wrong(index, "the block does not follow the one before");
             }
-            let (fence, tail) = footer.fences.get(index);
-            let after = key.get(footer.fences.shared()..).unwrap_or_default();
+            let fences = &check.index.fences;
+            let (fence, tail) = fences.get(index);
+            let after = key.get(fences.shared()..).unwrap_or_default();
             if fence > head(after) || !continued && tail > after {
                 check.wrong(index, "the fence lies above the first key");
             }
@@ -163,11 +188,11 @@ fn verify_block(
         if seq < footer.min_seq || seq > footer.max_seq {
             check.wrong(index, "a version outside the bounds of the footer");
         }
-        let located = check.run.footer.fences.locate(&key);
+        let located = check.index.fences.locate(&key);
         if !same && located != Place::Block(index) {
             check.wrong(index, format!("the fences lead to {located:?} instead"));
         }
-        if !check.run.may_contain(hash64(check.run.filtered(&key))) {
+        if !check.filter.may_contain(hash64(check.run.filtered(&key))) {
             check.wrong(index, "the filter denies a key");
         }
         before.get_or_insert_default().clone_from(&key);

@@ -3,6 +3,9 @@ use ropewalk_engine::{EngineError, LockError, StoreError};
 
 use crate::value::ValueError;
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = TablesError> = core::result::Result<T, E>;
+
 /// An error of an operation on tables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

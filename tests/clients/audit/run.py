@@ -35,11 +35,9 @@ def main():
     if "ROPEWALK_CLIENTS_PYTHON" not in os.environ:
         # The drivers are in the virtual environment of the clients' tests.
         sys.path.insert(0, str(HERE.parent))
-        from run import PLACE, environment
+        from run import enter_environment
 
-        PLACE.mkdir(parents=True, exist_ok=True)
-        python = str(environment())
-        os.execve(python, [python, *sys.argv], os.environ | {"ROPEWALK_CLIENTS_PYTHON": python})
+        enter_environment()
     sys.path.insert(0, str(ROOT / "clients" / "python"))
     import repetition
     import workload

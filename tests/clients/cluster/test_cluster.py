@@ -1,5 +1,5 @@
-"""A cluster of three nodes over three servers of NATS: nothing acknowledged is lost, all nodes become equal, and drivers find the
-leader by themselves."""
+"""A cluster of three nodes: faults lose nothing that was acknowledged, all nodes become equal, and drivers find the leader by
+themselves."""
 
 import sys
 import unittest
@@ -8,22 +8,52 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import faults  # noqa: E402
+import postgres_log  # noqa: E402
+import sites  # noqa: E402
 import trouble  # noqa: E402
 from load import Outcome  # noqa: E402
-from nodes import Cluster, nats_server, until  # noqa: E402
+from nats_log import nats_server  # noqa: E402
+from nodes import Cluster  # noqa: E402
+from processes import until  # noqa: E402
 from servers import binary  # noqa: E402
 
 needs_nats = unittest.skipUnless(nats_server(), "there is no nats-server: set ROPEWALK_NATS_SERVER to its path")
 
 
-@needs_nats
-class Load(unittest.TestCase):
-    def test_nothing_acknowledged_is_lost_and_all_nodes_become_equal(self):
-        report = trouble.run(binary())
+class Faults(unittest.TestCase):
+    """A short form of `run.py`."""
+
+    def assert_nothing_is_lost(self, *chosen, **options):
+        missing = sites.unavailable()
+        possible = [fault for fault in chosen if fault.kind not in missing]
+        report = trouble.run(binary(), possible, 0.5, longest=2, **options)
         print(report)
         self.assertTrue(report.is_good(), report)
         self.assertGreater(report.counts[Outcome.ACKNOWLEDGED], 100)
         self.assertGreater(report.read_back, 0)
+        self.assertGreater(report.operations["read"], 100)
+        for reason in [*(missing.get(kind) for kind in {fault.kind for fault in chosen}), report.unchecked]:
+            with self.subTest(reason):
+                if reason:
+                    self.skipTest(reason)
+
+    @needs_nats
+    def test_nothing_is_lost_and_histories_are_linearizable(self):
+        self.assert_nothing_is_lost(
+            faults.kill_leader,
+            faults.cut_leader_from_log,
+            faults.power_cut_of_leader,
+            faults.halt_leader,
+            faults.drop_from_log_to_leader,
+            faults.kill_log_server,
+            faults.power_cut_of_all,
+        )
+
+    @unittest.skipIf(postgres_log.unavailable(), postgres_log.unavailable())
+    def test_nothing_is_lost_with_the_log_in_postgresql(self):
+        service = postgres_log.Postgres
+        self.assert_nothing_is_lost(faults.kill_leader, faults.kill_log_server, faults.promote_standby, service=service)
 
 
 @needs_nats

@@ -14,7 +14,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from nodes import nats_server  # noqa: E402
+from nats_log import nats_server  # noqa: E402
 from servers import binary  # noqa: E402
 
 ROOT = HERE.parents[2]

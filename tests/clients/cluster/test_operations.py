@@ -12,7 +12,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from nodes import PATIENCE, Cluster, nats_server, until  # noqa: E402
+from nats_log import nats_server  # noqa: E402
+from nodes import Cluster  # noqa: E402
+from processes import PATIENCE, until  # noqa: E402
 from servers import binary  # noqa: E402
 
 CHECKPOINTS = ["--cluster-checkpoints", "{place}/checkpoints", "--cluster-checkpoint-interval", "1s"]
@@ -145,7 +147,7 @@ class Operations(unittest.TestCase):
     def test_lost_log_is_made_again_from_the_nodes(self):
         self.append()
         leader, (one, other) = self.stop_all()
-        url = self.cluster.nats.url.replace("/ropewalk", "/second")
+        url = self.cluster.log.url.replace("/ropewalk", "/second")
         log = ["--cluster", url, "--cluster-checkpoints", self.store]
         [made] = self.succeed("cluster", "reseed", "--from", one.directory, "--from", leader.directory, *log)
         self.assertIsNone(made.get("lost"), made)
@@ -165,7 +167,7 @@ class Operations(unittest.TestCase):
             node.kill()
             shutil.rmtree(node.directory)
         first, *others = self.cluster.nodes
-        url = self.cluster.nats.url.replace("/ropewalk", "/third")
+        url = self.cluster.log.url.replace("/ropewalk", "/third")
         [restored] = self.succeed("cluster", "restore", "--at", first.directory, "--cluster-checkpoints", self.store)
         self.assertGreaterEqual(restored["commit"], int(self.seq))
         self.succeed("cluster", "reseed", "--from", first.directory, "--cluster", url, "--cluster-checkpoints", self.store)
@@ -184,7 +186,7 @@ class Operations(unittest.TestCase):
         shutil.rmtree(self.store)
         self.succeed("init", "--at", first.directory)
         self.succeed("append", "--type", "A", "--store", "shop", "--at", first.directory)
-        url = self.cluster.nats.url.replace("/ropewalk", "/fourth")
+        url = self.cluster.log.url.replace("/ropewalk", "/fourth")
         self.succeed("cluster", "init", "--from", first.directory, "--cluster", url)
         self.start_on(url, [first, second])
         self.append(1)

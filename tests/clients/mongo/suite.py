@@ -12,7 +12,6 @@
 that fail with any server, MongoDB's included, where they are run, are not counted at all. Ends with the share of passed ones.
 """
 
-import argparse
 import collections
 import sys
 import tempfile
@@ -99,11 +98,9 @@ def run(python, place, binary, version, modules, skipped=False, write=False):
 def main():
     import run as clients
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", type=Path, default=clients.TARGET / "debug" / "ropewalk")
+    parser = foreign.arguments(__doc__, clients.TARGET)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--skipped", action="store_true")
-    parser.add_argument("--write", action="store_true")
     parser.add_argument("modules", nargs="*")
     args = parser.parse_args()
     python = clients.environment()

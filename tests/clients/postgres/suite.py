@@ -8,7 +8,6 @@
 `known.txt` names each test that fails, with its reason. The run fails if another one does, or if one that is named passes.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -69,9 +68,7 @@ def run(python, place, binary, version, pattern=None, write=False):
 def main():
     import run as clients
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", type=Path, default=clients.TARGET / "debug" / "ropewalk")
-    parser.add_argument("--write", action="store_true")
+    parser = foreign.arguments(__doc__, clients.TARGET)
     parser.add_argument("pattern", nargs="?")
     args = parser.parse_args()
     clients.PLACE.mkdir(parents=True, exist_ok=True)

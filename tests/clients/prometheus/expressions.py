@@ -12,7 +12,6 @@ DISTINCT = [
 ]
 COUNTERS = DISTINCT + ["http_requests_total", "error_count_total", "kube_pod_container_status_restarts_total"]
 GAUGES = ["container_memory_working_set_bytes", "node_load5", "kube_pod_status_ready", "live_temperature", "up"]
-LABELS = ["namespace", "node", "service", "region", "cluster", "job", "pod"]
 MATCHERS = [
     'namespace="namespace-1"', 'namespace!="namespace-2"', 'node=~"node-0.*"', 'service!~"service-1.*"', 'region=~"region-[01]"',
     'pod=~".*1|.*2"', 'missing=""', 'cluster!=""', 'service=~"service-(00|01|02)"', 'nowhere="x"',
@@ -21,13 +20,22 @@ RANGES = ["75s", "2m", "5m", "15m", "1h", "2h30m"]
 OVER_TIME = ["avg", "min", "max", "sum", "count", "last", "present", "stddev", "stdvar"]
 
 
-class Expressions:
+class RandomText:
+    """Random choices of a language with `LABELS`."""
+
     def __init__(self, random):
-        self.random = random
-        self.pick = random.choice
+        self.random, self.pick = random, random.choice
 
     def chance(self, of):
         return self.random.random() < of
+
+    def grouping(self):
+        labels = ", ".join(self.random.sample(self.LABELS, self.random.randint(0, 3)))
+        return f" {self.pick(['by', 'without'])} ({labels})"
+
+
+class Expressions(RandomText):
+    LABELS = ["namespace", "node", "service", "region", "cluster", "job", "pod"]
 
     def selector(self, metrics):
         text = self.pick(metrics)
@@ -64,10 +72,6 @@ class Expressions:
         if kind == 6:
             return f"predict_linear({self.of_range(['node_load5'])}, {self.pick(['60', '3600'])})"
         return f"{self.pick(OVER_TIME)}_over_time({self.of_range()})"
-
-    def grouping(self):
-        labels = ", ".join(self.random.sample(LABELS, self.random.randint(0, 3)))
-        return f" {self.pick(['by', 'without'])} ({labels})"
 
     def aggregation(self, depth):
         if self.chance(0.2):
@@ -133,7 +137,7 @@ class Expressions:
             return self.binary(depth)
         if kind == 8:
             bucket = f"rate({self.selector(['http_request_duration_seconds_bucket'])}[{self.pick(RANGES[1:])}])"
-            return f"histogram_quantile({self.pick(['0.5', '0.9', '0.99'])}, sum by (le, {self.pick(LABELS)}) ({bucket}))"
+            return f"histogram_quantile({self.pick(['0.5', '0.9', '0.99'])}, sum by (le, {self.pick(self.LABELS)}) ({bucket}))"
         return self.shaped()
 
     def next(self):

@@ -6,6 +6,7 @@ Times of samples lie on a grid of 15 seconds; questions are asked off that grid,
 import struct
 from pathlib import Path
 
+from expressions import RandomText
 from peer import field, snappy, varint
 
 STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
@@ -139,7 +140,7 @@ def lines(name):
     return [line for line in text.split("\n")[1:] if line]
 
 
-class Whole:
+class Whole(RandomText):
     """Random expressions over the whole language."""
 
     COUNTERS = ["sales_total", "wait_seconds_count", "wait_seconds_bucket", "h_seconds", "h_custom", "mixed", "patchy"]
@@ -148,12 +149,6 @@ class Whole:
     MATCHERS = ['job="shop-1"', 'job!="shop-2"', 'instance=~"till-[01].*"', 'zone="a"', 'zone!~"b"', 'nothere=""', 'job=~".+"']
     RANGES = ["40s", "2m", "5m", "10m", "1m + 50s", "step() + 2m", "max_of(step(), 3m)", "range() / 4 + 2m", "2 * 100s"]
     FLOATS = ["stock", "sales_total"]
-
-    def __init__(self, random):
-        self.random, self.pick = random, random.choice
-
-    def chance(self, of):
-        return self.random.random() < of
 
     def selector(self, names):
         text = self.pick(names)
@@ -218,10 +213,6 @@ class Whole:
             ])
         name = self.pick(["abs", "ceil", "floor", "sgn", "sqrt", "ln", "exp", "sin", "deg"])
         return f"{name}({self.vector(depth - 1)})"
-
-    def grouping(self):
-        labels = ", ".join(self.random.sample(self.LABELS, self.random.randint(0, 3)))
-        return f" {self.pick(['by', 'without'])} ({labels})"
 
     def aggregation(self, depth):
         grouping = self.grouping() if self.chance(0.8) else ""

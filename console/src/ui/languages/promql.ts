@@ -5,11 +5,17 @@ import type { Extension } from '@codemirror/state'
 import { styleTags, tags } from '@lezer/highlight'
 import { parser } from '@prometheus-io/lezer-promql'
 
+/** Names that begin with a text; all names where they are few, so that the next key needs no request. */
+export interface Names {
+  names: readonly string[]
+  all: boolean
+}
+
 export interface Hints {
   functions?: readonly string[]
-  metrics?: () => Promise<readonly string[]>
-  labels?: () => Promise<readonly string[]>
-  values?: (label: string) => Promise<readonly string[]>
+  metrics?: (start: string) => Promise<Names>
+  labels?: () => Promise<Names>
+  values?: (label: string, start: string) => Promise<Names>
 }
 
 const promql = LRLanguage.define({
@@ -33,11 +39,11 @@ const promql = LRLanguage.define({
 const options = (labels: readonly string[], type: string) => labels.map((label) => ({ label, type }))
 
 /** What the text before the cursor asks for. */
-export const wanted = (before: string): { kind: 'value'; label: string } | { kind: 'label' } | { kind: 'name' } => {
+export const wanted = (before: string): { kind: 'value'; label: string; start: string } | { kind: 'label' } | { kind: 'name' } => {
   const open = before.lastIndexOf('{')
   const isInside = open > before.lastIndexOf('}')
-  const value = /([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~?|!~|!=)\s*"[^"]*$/.exec(before)
-  if (isInside && value?.[1] !== undefined) return { kind: 'value', label: value[1] }
+  const value = /([a-zA-Z_][a-zA-Z0-9_]*)\s*(?:=~?|!~|!=)\s*"([^"]*)$/.exec(before)
+  if (isInside && value?.[1] !== undefined) return { kind: 'value', label: value[1], start: value[2] ?? '' }
   return isInside || /\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*$/.test(before) ? { kind: 'label' } : { kind: 'name' }
 }
 
@@ -50,13 +56,11 @@ const complete =
     if (word === '' && !context.explicit && asked.kind === 'name') return null
     if (syntaxTree(context.state).resolveInner(context.pos, -1).name === 'LineComment') return null
     const from = context.pos - word.length
-    const found =
-      asked.kind === 'value'
-        ? options((await hints.values?.(asked.label)) ?? [], 'text')
-        : asked.kind === 'label'
-          ? options((await hints.labels?.()) ?? [], 'property')
-          : [...options(hints.functions ?? [], 'function'), ...options((await hints.metrics?.()) ?? [], 'variable')]
-    return { from, options: found, validFor: /^[a-zA-Z0-9_:.-]*$/ }
+    const found = asked.kind === 'value' ? hints.values?.(asked.label, asked.start) : asked.kind === 'label' ? hints.labels?.() : hints.metrics?.(word)
+    const { names, all } = (await found) ?? { names: [], all: true }
+    const listed = options(names, asked.kind === 'value' ? 'text' : asked.kind === 'label' ? 'property' : 'variable')
+    if (asked.kind === 'name') listed.unshift(...options(hints.functions ?? [], 'function'))
+    return { from, options: listed, ...(all && { validFor: /^[a-zA-Z0-9_:.-]*$/ }) }
   }
 
 export const make = (hints: Hints): Extension =>

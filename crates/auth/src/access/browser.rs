@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Access;
 use crate::browser_sessions::BrowserSession;
 use crate::caller::{Caller, Identity};
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 use crate::newcomer;
 
 impl Access {
@@ -13,7 +13,7 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::Invalid`] for a caller without credentials, who needs no session.
-    pub fn begin_session(&self, caller: &Caller) -> Result<(String, BrowserSession), AuthError> {
+    pub fn begin_session(&self, caller: &Caller) -> Result<(String, BrowserSession)> {
         match caller.identity() {
             Identity::User { .. } | Identity::Token { .. } => {
                 self.0.sessions.begin(caller.clone(), Instant::now())

@@ -1,6 +1,7 @@
 //! Creating, changing and dropping users and tokens. Each change is one transaction, durable when it returns.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,10 +10,10 @@ use ropewalk::engine::Keyspace;
 use ropewalk::hooks::hex;
 use sha2::{Digest, Sha256};
 
-use super::{Access, User};
+use super::Access;
 use crate::bytes::random;
 use crate::caller::{ALL_STORES, Caller, Right, Roles};
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 use crate::records::{self, TokenRecord, UserRecord, token_key, user_key};
 use crate::scram::ScramVerifier;
 
@@ -46,7 +47,14 @@ pub struct TokenInfo {
     pub expires_micros: Option<i64>,
 }
 
-fn check_name(kind: &str, name: &str) -> Result<(), AuthError> {
+impl TokenInfo {
+    /// Its place in the list of tokens: sorts as the times of creation do, then as the ids.
+    pub fn place(&self) -> String {
+        place(self.created_micros, &self.id)
+    }
+}
+
+fn check_name(kind: &str, name: &str) -> Result<()> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
         return Err(AuthError::Invalid(format!(
@@ -56,7 +64,7 @@ fn check_name(kind: &str, name: &str) -> Result<(), AuthError> {
     Ok(())
 }
 
-fn check_roles(roles: &Roles) -> Result<(), AuthError> {
+fn check_roles(roles: &Roles) -> Result<()> {
     let wrong = |store: &str| store.is_empty() || store.len() > 255 || store.chars().any(char::is_control);
     match roles.keys().find(|store| wrong(store)) {
         Some(_) => Err(AuthError::Invalid("a role names a store of 1 to 255 bytes, or * for all".into())),
@@ -64,53 +72,65 @@ fn check_roles(roles: &Roles) -> Result<(), AuthError> {
     }
 }
 
+/// The verifiers of a password: the usual one, and the one for old clients.
+fn verifiers(user: &str, password: &str) -> Result<(ScramVerifier, Option<ScramVerifier>)> {
+    Ok((ScramVerifier::new(password)?, Some(ScramVerifier::for_old_clients(user, password)?)))
+}
+
 fn no_user(name: &str) -> AuthError {
     AuthError::NotFound(format!("there is no user {name:?}"))
 }
 
 impl Access {
-    /// The users, by name.
+    /// The users whose names come after `after`, by name.
     ///
     /// # Errors
     /// [`AuthError::PermissionDenied`].
-    pub fn users(&self, caller: &Caller) -> Result<Vec<UserInfo>, AuthError> {
+    pub fn users_after(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+    ) -> Result<impl Iterator<Item = UserInfo> + use<>> {
         caller.check(Right::Admin, None)?;
-        let info = |(name, user): (&String, &User)| UserInfo {
-            name: name.clone(),
-            roles: user.record.roles.clone(),
-            created_micros: user.record.created_micros,
-        };
-        Ok(self.known().users.iter().map(info).collect())
+        let (known, mut after) = (self.known(), after.map(str::to_owned));
+        Ok(std::iter::from_fn(move || {
+            let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            let (name, user) = known.users.range::<str, _>((from, Bound::Unbounded)).next()?;
+            after = Some(name.clone());
+            let UserRecord { roles, created_micros, .. } = &user.record;
+            Some(UserInfo { name: name.clone(), roles: roles.clone(), created_micros: *created_micros })
+        }))
     }
 
-    /// The tokens, oldest first.
+    /// The tokens whose [places](TokenInfo::place) come after `after`, oldest first.
     ///
     /// # Errors
     /// [`AuthError::PermissionDenied`].
-    pub fn tokens(&self, caller: &Caller) -> Result<Vec<TokenInfo>, AuthError> {
+    pub fn tokens_after(
+        &self,
+        caller: &Caller,
+        after: Option<&str>,
+    ) -> Result<impl Iterator<Item = TokenInfo> + use<>> {
         caller.check(Right::Admin, None)?;
-        let mut tokens: Vec<_> =
-            self.known().tokens.values().map(|token| token_info(&token.id, &token.record)).collect();
-        tokens.sort_by(|a, b| (a.created_micros, &a.id).cmp(&(b.created_micros, &b.id)));
-        Ok(tokens)
-    }
-
-    /// The stored verifier of a user's password, for protocols with a separate exchange.
-    pub fn scram_verifier(&self, user: &str) -> Option<ScramVerifier> {
-        Some(self.known().users.get(user)?.record.scram.clone())
+        let known = self.known();
+        let places = known.tokens.iter().map(|(hash, token)| {
+            let place = place(token.record.created_micros, &token.id);
+            (place, hash.clone())
+        });
+        let mut places: Vec<_> =
+            places.filter(|(place, _)| after.is_none_or(|after| place.as_str() > after)).collect();
+        places.sort_unstable();
+        Ok(places.into_iter().filter_map(move |(_, hash)| {
+            let token = known.tokens.get(&hash)?;
+            Some(token_info(&token.id, &token.record))
+        }))
     }
 
     /// Creates a user.
     ///
     /// # Errors
     /// [`AuthError::AlreadyExists`]; a name or password that is not allowed.
-    pub async fn create_user(
-        &self,
-        caller: &Caller,
-        name: &str,
-        password: &str,
-        roles: Roles,
-    ) -> Result<(), AuthError> {
+    pub async fn create_user(&self, caller: &Caller, name: &str, password: &str, roles: Roles) -> Result<()> {
         caller.check(Right::Admin, None)?;
         check_name("user", name)?;
         check_roles(&roles)?;
@@ -120,8 +140,7 @@ impl Access {
             if tx.get(this.keyspace()?, &key)?.is_some() {
                 return Err(AuthError::AlreadyExists(format!("there is a user {name:?} already")));
             }
-            let scram = ScramVerifier::new(&password)?;
-            let scram_sha1 = Some(ScramVerifier::for_old_clients(&name, &password)?);
+            let (scram, scram_sha1) = verifiers(&name, &password)?;
             let record = UserRecord { scram, scram_sha1, roles, created_micros: this.now_micros() };
             tx.put(this.keyspace()?, &key, &records::encode(&record));
             Ok(())
@@ -133,14 +152,13 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::NotFound`]; a password that is not allowed.
-    pub async fn set_password(&self, caller: &Caller, name: &str, password: &str) -> Result<(), AuthError> {
+    pub async fn set_password(&self, caller: &Caller, name: &str, password: &str) -> Result<()> {
         if !caller.is_user(name) {
             caller.check(Right::Admin, None)?;
         }
-        let (user, password) = (name.to_owned(), password.to_owned());
-        self.change_user(name, move |record| {
-            record.scram = ScramVerifier::new(&password)?;
-            record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+        let password = password.to_owned();
+        self.change_user(name, move |name, record| {
+            (record.scram, record.scram_sha1) = verifiers(name, &password)?;
             Ok(())
         })
         .await
@@ -156,16 +174,15 @@ impl Access {
         name: &str,
         password: Option<&str>,
         change: impl FnOnce(&mut Roles) + Send + 'static,
-    ) -> Result<(), AuthError> {
+    ) -> Result<()> {
         caller.check(Right::Admin, None)?;
-        let (user, password) = (name.to_owned(), password.map(str::to_owned));
-        self.change_user(name, move |record| {
+        let password = password.map(str::to_owned);
+        self.change_user(name, move |name, record| {
             change(&mut record.roles);
             record.roles.retain(|_, rights| !rights.is_empty());
             check_roles(&record.roles)?;
             if let Some(password) = password {
-                record.scram = ScramVerifier::new(&password)?;
-                record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+                (record.scram, record.scram_sha1) = verifiers(name, &password)?;
             }
             Ok(())
         })
@@ -176,17 +193,11 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::NotFound`].
-    pub async fn grant(
-        &self,
-        caller: &Caller,
-        name: &str,
-        store: &str,
-        right: Right,
-    ) -> Result<(), AuthError> {
+    pub async fn grant(&self, caller: &Caller, name: &str, store: &str, right: Right) -> Result<()> {
         caller.check(Right::Admin, None)?;
         check_roles(&Roles::from([(store.to_owned(), BTreeSet::from([right]))]))?;
         let store = store.to_owned();
-        self.change_user(name, move |record| {
+        self.change_user(name, move |_, record| {
             record.roles.entry(store).or_default().insert(right);
             Ok(())
         })
@@ -197,19 +208,13 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::NotFound`] when there is no such user, or the user does not have the right.
-    pub async fn revoke(
-        &self,
-        caller: &Caller,
-        name: &str,
-        store: &str,
-        right: Right,
-    ) -> Result<(), AuthError> {
+    pub async fn revoke(&self, caller: &Caller, name: &str, store: &str, right: Right) -> Result<()> {
         caller.check(Right::Admin, None)?;
-        let (user, store) = (name.to_owned(), store.to_owned());
-        self.change_user(name, move |record| {
+        let store = store.to_owned();
+        self.change_user(name, move |name, record| {
             let held = record.roles.get_mut(&store).is_some_and(|rights| rights.remove(&right));
             record.roles.retain(|_, rights| !rights.is_empty());
-            let message = || format!("user {user:?} has no right {:?} on {store:?}", right.as_str());
+            let message = || format!("user {name:?} has no right {:?} on {store:?}", right.as_str());
             if held { Ok(()) } else { Err(AuthError::NotFound(message())) }
         })
         .await
@@ -219,16 +224,9 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::NotFound`].
-    pub async fn drop_user(&self, caller: &Caller, name: &str) -> Result<(), AuthError> {
+    pub async fn drop_user(&self, caller: &Caller, name: &str) -> Result<()> {
         caller.check(Right::Admin, None)?;
-        let name = name.to_owned();
-        self.change(move |this, tx| {
-            let key = user_key(&name);
-            tx.get(this.keyspace()?, &key)?.ok_or_else(|| no_user(&name))?;
-            tx.delete(this.keyspace()?, &key);
-            Ok(())
-        })
-        .await
+        self.delete(user_key(name), no_user(name)).await
     }
 
     /// Creates an API token, which is returned here and never again.
@@ -241,7 +239,7 @@ impl Access {
         name: &str,
         roles: Roles,
         expires_micros: Option<i64>,
-    ) -> Result<(TokenInfo, String), AuthError> {
+    ) -> Result<(TokenInfo, String)> {
         caller.check(Right::Admin, None)?;
         check_name("token", name)?;
         check_roles(&roles)?;
@@ -266,13 +264,15 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::NotFound`].
-    pub async fn drop_token(&self, caller: &Caller, id: &str) -> Result<(), AuthError> {
+    pub async fn drop_token(&self, caller: &Caller, id: &str) -> Result<()> {
         caller.check(Right::Admin, None)?;
-        let id = id.to_owned();
+        self.delete(token_key(id), AuthError::NotFound(format!("there is no token {id:?}"))).await
+    }
+
+    /// Deletes a record; the error is `missing` when it does not exist.
+    async fn delete(&self, key: Vec<u8>, missing: AuthError) -> Result<()> {
         self.change(move |this, tx| {
-            let key = token_key(&id);
-            let missing = || AuthError::NotFound(format!("there is no token {id:?}"));
-            tx.get(this.keyspace()?, &key)?.ok_or_else(missing)?;
+            tx.get(this.keyspace()?, &key)?.ok_or(missing)?;
             tx.delete(this.keyspace()?, &key);
             Ok(())
         })
@@ -282,14 +282,14 @@ impl Access {
     async fn change_user(
         &self,
         name: &str,
-        change: impl FnOnce(&mut UserRecord) -> Result<(), AuthError> + Send + 'static,
-    ) -> Result<(), AuthError> {
+        change: impl FnOnce(&str, &mut UserRecord) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let name = name.to_owned();
         self.change(move |this, tx| {
             let key = user_key(&name);
             let stored = tx.get(this.keyspace()?, &key)?.ok_or_else(|| no_user(&name))?;
             let mut record: UserRecord = records::decode(&key, &stored)?;
-            change(&mut record)?;
+            change(&name, &mut record)?;
             tx.put(this.keyspace()?, &key, &records::encode(&record));
             Ok(())
         })
@@ -298,7 +298,7 @@ impl Access {
 
     /// Rejects a change that drops the last credential, which would open the server to every caller, or the
     /// last administrator. `tx` holds the change.
-    fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), AuthError> {
+    fn keep_administrator(&self, tx: &mut Transaction) -> Result<()> {
         let refuse = |what: &str| {
             let message = format!("this would remove the last {what}; create another administrator first");
             Err(AuthError::Invalid(message))
@@ -324,15 +324,15 @@ impl Access {
     }
 
     /// The keyspace of users and tokens, for a transaction that changes them.
-    fn keyspace(&self) -> Result<Keyspace, AuthError> {
+    fn keyspace(&self) -> Result<Keyspace> {
         Ok(self.0.stored.to_write(&self.0.db)?)
     }
 
     /// Runs `change` in a transaction, commits, and reads everything again, all off the async threads.
     async fn change(
         &self,
-        change: impl FnOnce(&Self, &mut Transaction) -> Result<(), AuthError> + Send + 'static,
-    ) -> Result<(), AuthError> {
+        change: impl FnOnce(&Self, &mut Transaction) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let this = self.clone();
         let changed = tokio::task::spawn_blocking(move || {
             let _changing = this.0.changing.lock().unwrap_or_else(|held| held.into_inner());
@@ -351,6 +351,10 @@ impl Access {
 /// True when a caller with these roles administers the entire server.
 fn is_administrator(roles: &Roles) -> bool {
     roles.get(ALL_STORES).is_some_and(|rights| rights.contains(&Right::Admin))
+}
+
+fn place(created_micros: i64, id: &str) -> String {
+    format!("{:020}.{id}", created_micros.max(0))
 }
 
 fn token_info(id: &str, record: &TokenRecord) -> TokenInfo {

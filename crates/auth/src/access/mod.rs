@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 use crate::browser_sessions::BrowserSessions;
 use crate::bytes::random;
 use crate::caller::{Caller, Identity};
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 use crate::newcomer;
 use crate::password_cache::{PasswordCache, Shown};
 use crate::records::{self, TokenRecord, UserRecord};
@@ -110,7 +110,7 @@ struct Token {
 }
 
 impl Known {
-    fn load(db: &Database, keyspace: Option<Keyspace>) -> Result<Self, AuthError> {
+    fn load(db: &Database, keyspace: Option<Keyspace>) -> Result<Self> {
         let (users, tokens) =
             keyspace.map_or_else(|| Ok(Default::default()), |keyspace| records::load(db, keyspace))?;
         let users = users.into_iter().map(|(name, record)| {
@@ -132,7 +132,7 @@ impl Access {
     ///
     /// # Errors
     /// The stored users and tokens cannot be read.
-    pub fn open(db: Database, insecure: bool) -> Result<Self, AuthError> {
+    pub fn open(db: Database, insecure: bool) -> Result<Self> {
         let stored = WatchedKeyspace::new(db.system_keyspace(records::KEYSPACE)?);
         let mark = stored.mark(&db);
         let known = Known::load(&db, stored.to_read(&db))?;
@@ -170,7 +170,7 @@ impl Access {
     }
 
     /// Reads users and tokens again, unless another thread has done it meanwhile.
-    fn reload(&self) -> Result<(), AuthError> {
+    fn reload(&self) -> Result<()> {
         let mut loaded = self.0.known.write().unwrap_or_else(|held| held.into_inner());
         let Shared { db, stored, .. } = &*self.0;
         if !stored.is_current(db, loaded.1) {
@@ -202,11 +202,7 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::Unauthenticated`]; [`AuthError::Throttled`] after too many wrong passwords.
-    pub async fn authenticate(
-        &self,
-        credentials: Credentials<'_>,
-        peer: Option<IpAddr>,
-    ) -> Result<Caller, AuthError> {
+    pub async fn authenticate(&self, credentials: Credentials<'_>, peer: Option<IpAddr>) -> Result<Caller> {
         let admitted = self.admit(credentials, peer).await;
         if admitted.is_ok() {
             newcomer::admitted();
@@ -214,7 +210,7 @@ impl Access {
         admitted
     }
 
-    async fn admit(&self, credentials: Credentials<'_>, peer: Option<IpAddr>) -> Result<Caller, AuthError> {
+    async fn admit(&self, credentials: Credentials<'_>, peer: Option<IpAddr>) -> Result<Caller> {
         let known = self.known();
         if known.users.is_empty() && known.tokens.is_empty() {
             return Ok(Caller::anonymous());
@@ -227,7 +223,7 @@ impl Access {
         }
     }
 
-    fn check_token(&self, known: &Known, token: &str) -> Result<Caller, AuthError> {
+    fn check_token(&self, known: &Known, token: &str) -> Result<Caller> {
         // A client that can choose the hash for the look-up knows the token, so its time reveals nothing.
         let found = known.tokens.get(Sha256::digest(token.as_bytes()).as_slice());
         let found = found.ok_or_else(|| {
@@ -238,7 +234,7 @@ impl Access {
         Ok(found.caller.clone())
     }
 
-    fn not_expired(&self, expires_micros: Option<i64>) -> Result<(), AuthError> {
+    fn not_expired(&self, expires_micros: Option<i64>) -> Result<()> {
         if expires_micros.is_some_and(|expires| expires <= self.now_micros()) {
             return Err(AuthError::Unauthenticated("the token has expired"));
         }
@@ -251,7 +247,7 @@ impl Access {
     /// # Errors
     /// [`AuthError::Unauthenticated`] when the user or token is gone, the password has changed, the session of
     /// the browser has ended, or the server is no longer open.
-    pub fn revalidate(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), AuthError> {
+    pub fn revalidate(&self, caller: &mut Caller, seen: &mut u64) -> Result<()> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
         }
@@ -282,12 +278,7 @@ impl Access {
         Ok(())
     }
 
-    async fn check_password(
-        &self,
-        user: &str,
-        password: &str,
-        peer: Option<IpAddr>,
-    ) -> Result<Caller, AuthError> {
+    async fn check_password(&self, user: &str, password: &str, peer: Option<IpAddr>) -> Result<Caller> {
         let shown = self.0.passwords.key(user, password, peer);
         if let Some(caller) = self.recently_right(user, &shown) {
             return Ok(caller);
@@ -302,7 +293,7 @@ impl Access {
         password: &str,
         shown: Shown,
         peer: Option<IpAddr>,
-    ) -> Result<Caller, AuthError> {
+    ) -> Result<Caller> {
         let attempt = Attempt::new(user, peer);
         self.not_throttled(&attempt)?;
         let _turn = self.0.checks.acquire().await.ok();
@@ -337,7 +328,7 @@ impl Access {
         self.0.passwords.knows(shown, &found.record.scram, Instant::now()).then(|| found.caller.clone())
     }
 
-    fn not_throttled(&self, attempt: &Attempt) -> Result<(), AuthError> {
+    fn not_throttled(&self, attempt: &Attempt) -> Result<()> {
         match self.0.throttle.pause(attempt, Instant::now()) {
             Some(pause) => {
                 self.0.logins.throttled.fetch_add(1, Ordering::Relaxed);

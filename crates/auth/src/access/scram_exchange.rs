@@ -19,7 +19,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::{Access, User, wrong_password};
 use crate::bytes::random;
 use crate::caller::Caller;
-use crate::error::AuthError;
+use crate::error::{AuthError, Result};
 use crate::newcomer;
 use crate::scram::{Hash, ScramVerifier};
 use crate::throttle::Attempt;
@@ -48,7 +48,7 @@ fn malformed() -> AuthError {
 }
 
 /// Decodes a user's name in a message: `=2C` is a comma, `=3D` an equals sign.
-fn decode_name(encoded: &str) -> Result<String, AuthError> {
+fn decode_name(encoded: &str) -> Result<String> {
     let mut parts = encoded.split('=');
     let mut name = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -68,11 +68,7 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::Invalid`] for an invalid message; [`AuthError::Throttled`] after too many wrong passwords.
-    pub fn begin_scram(
-        &self,
-        first: &str,
-        peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), AuthError> {
+    pub fn begin_scram(&self, first: &str, peer: Option<IpAddr>) -> Result<(ScramExchange, String)> {
         self.begin(Hash::Sha256, None, first, peer)
     }
 
@@ -86,7 +82,7 @@ impl Access {
         user: &str,
         first: &str,
         peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), AuthError> {
+    ) -> Result<(ScramExchange, String)> {
         self.begin(Hash::Sha256, Some(user), first, peer)
     }
 
@@ -95,11 +91,7 @@ impl Access {
     ///
     /// # Errors
     /// As [`Access::begin_scram`].
-    pub fn begin_scram_sha1(
-        &self,
-        first: &str,
-        peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), AuthError> {
+    pub fn begin_scram_sha1(&self, first: &str, peer: Option<IpAddr>) -> Result<(ScramExchange, String)> {
         self.begin(Hash::Sha1, None, first, peer)
     }
 
@@ -109,7 +101,7 @@ impl Access {
         known: Option<&str>,
         first: &str,
         peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), AuthError> {
+    ) -> Result<(ScramExchange, String)> {
         if first.len() > MESSAGE_BYTES_MAX {
             return Err(malformed());
         }
@@ -142,7 +134,7 @@ impl Access {
         })
     }
 
-    fn stored_secret(&self) -> Result<Vec<u8>, AuthError> {
+    fn stored_secret(&self) -> Result<Vec<u8>> {
         let stored = self.0.db.system_keyspace(SECRET_KEYSPACE)?;
         let Some(keyspace) = stored.to_read(&self.0.db) else { return Ok(self.0.salt_secret.to_vec()) };
         if let Some(secret) = self.0.db.snapshot().get(keyspace, SECRET_KEY)? {
@@ -167,7 +159,7 @@ impl Access {
     ///
     /// # Errors
     /// [`AuthError::Unauthenticated`]; [`AuthError::Invalid`] for an invalid message.
-    pub fn end_scram(&self, exchange: ScramExchange, last: &str) -> Result<(Caller, String), AuthError> {
+    pub fn end_scram(&self, exchange: ScramExchange, last: &str) -> Result<(Caller, String)> {
         let attempt = Attempt::new(&exchange.user, exchange.peer);
         self.not_throttled(&attempt)?;
         if last.len() > MESSAGE_BYTES_MAX {
@@ -215,7 +207,7 @@ mod tests {
     use crate::caller::Roles;
     use crate::scram::{client_keys, client_proof, sign};
 
-    fn is_wrong_password(result: Result<(Caller, String), AuthError>) -> bool {
+    fn is_wrong_password(result: Result<(Caller, String)>) -> bool {
         let error = result.map(|_| ()).unwrap_err();
         matches!(error, AuthError::Unauthenticated("unknown user or wrong password"))
     }

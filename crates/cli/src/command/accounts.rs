@@ -185,14 +185,14 @@ impl Administration {
 
     fn users(&self) -> Result<Vec<UserInfo>> {
         match self {
-            Self::Local { access, caller, .. } => Ok(access.users(caller)?),
+            Self::Local { access, caller, .. } => Ok(access.users_after(caller, None)?.collect()),
             Self::Remote(remote) => remote.users(),
         }
     }
 
     fn tokens(&self) -> Result<Vec<TokenInfo>> {
         match self {
-            Self::Local { access, caller, .. } => Ok(access.tokens(caller)?),
+            Self::Local { access, caller, .. } => Ok(access.tokens_after(caller, None)?.collect()),
             Self::Remote(remote) => remote.tokens(),
         }
     }

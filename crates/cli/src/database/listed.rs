@@ -2,18 +2,22 @@
 
 use ropewalk::Seq;
 use ropewalk::events::SequencedEvent;
+use serde::Deserialize;
 
 use crate::database::remote::Contents;
 
 /// An event store in a list.
+#[derive(Deserialize)]
 pub(crate) struct ListedStore {
     pub(crate) name: String,
     pub(crate) events: u64,
     /// Time of its newest event.
+    #[serde(skip)]
     pub(crate) newest: Option<i64>,
 }
 
 /// A consumer group in a list.
+#[derive(Deserialize)]
 pub(crate) struct ListedGroup {
     pub(crate) name: String,
     pub(crate) cursor: u64,

@@ -1,19 +1,12 @@
 //! Nodes of a cluster, as far as they need no log service: settings, and commands for operators.
 
 use crate::serving::Server;
-use crate::{Answer, Place, rows};
+use crate::{Place, refused, rows};
 
 /// The beginning of a node's command line. Nothing listens on port 1.
 const NODE: &[&str] =
     &["serve", "--http-listen", "127.0.0.1:0", "--grpc-listen", "off", "--advertise", "127.0.0.1"];
 const LOG: &[&str] = &["--cluster", "nats://127.0.0.1:1/shop"];
-
-fn refused(answer: &Answer, code: i32, words: &[&str]) {
-    assert_eq!(answer.code, code, "{answer:?}");
-    for word in words {
-        assert!(answer.err.contains(word), "{word:?} is missing in {:?}", answer.err);
-    }
-}
 
 #[test]
 fn settings_of_checkpoints_are_checked_before_the_log_service_is_called() {

@@ -81,12 +81,9 @@ impl Place {
     /// Runs a command that must fail with `code` and one paragraph that contains all of `words`.
     fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
         let answer = self.run(arguments);
-        assert_eq!(answer.code, code, "{arguments:?}: {answer:?}");
-        assert_eq!(answer.err.trim_end().lines().count(), 1, "{answer:?}");
+        assert_eq!(answer.err.trim_end().lines().count(), 1, "{arguments:?}: {answer:?}");
         assert!(answer.err.starts_with("ropewalk: "), "{answer:?}");
-        for word in words {
-            assert!(answer.err.contains(word), "{arguments:?}: {word:?} is missing in {:?}", answer.err);
-        }
+        refused(&answer, code, words);
     }
 
     /// Files in a directory of the database, largest first.
@@ -96,6 +93,14 @@ impl Place {
             std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort_by_key(|path| std::cmp::Reverse(path.metadata().unwrap().len()));
         files
+    }
+}
+
+/// Checks that a command failed with `code` and a message that contains all of `words`.
+fn refused(answer: &Answer, code: i32, words: &[&str]) {
+    assert_eq!(answer.code, code, "{answer:?}");
+    for word in words {
+        assert!(answer.err.contains(word), "{word:?} is missing in {:?}", answer.err);
     }
 }
 

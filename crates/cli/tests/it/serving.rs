@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 
-use crate::{Answer, Place, rows};
+use crate::{Place, refused, rows};
 
 /// A running server, stopped on drop.
 pub(crate) struct Server {
@@ -89,13 +89,6 @@ fn post(server: &Server, path: &str, body: &str) -> serde_json::Value {
     stream.read_to_string(&mut answer).unwrap();
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
-}
-
-fn refused(answer: &Answer, code: i32, words: &[&str]) {
-    assert_eq!(answer.code, code, "{answer:?}");
-    for word in words {
-        assert!(answer.err.contains(word), "{word:?} is missing in {:?}", answer.err);
-    }
 }
 
 #[test]

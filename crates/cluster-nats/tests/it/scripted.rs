@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ropewalk_cluster_nats::{NatsError, NatsLog, NatsSettings};
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedError, SharedLog};
+use ropewalk_log::shared::{AppendError, EntryIndex, SharedError, SharedLog, SharedResult};
 use serde_json::{Value, json};
 
 use crate::script::{Request, SUBJECT, Sent, info, serve};
@@ -25,7 +25,7 @@ fn log(last: u64, mut script: impl FnMut(&Request) -> Vec<Sent> + Send + 'static
     NatsLog::open(&settings(&address)).unwrap()
 }
 
-fn numbers(log: &NatsLog, after: u64) -> Result<Vec<u64>, SharedError> {
+fn numbers(log: &NatsLog, after: u64) -> SharedResult<Vec<u64>> {
     let entries = log.read(EntryIndex(after), usize::MAX, WAIT)?;
     for entry in &entries {
         assert_eq!(entry.bytes, entry.index.0.to_string().into_bytes());

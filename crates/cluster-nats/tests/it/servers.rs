@@ -12,7 +12,9 @@ use std::{env, process};
 
 use ropewalk_cluster_nats::{NatsError, NatsLog, NatsSettings};
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
+use ropewalk_log::shared::{
+    AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog, SharedResult,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -22,7 +24,7 @@ pub(crate) const STREAM: &str = "LOG";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Repeats a call while the service does not answer: a busy machine may take seconds.
-pub(crate) fn patiently<T>(call: impl Fn() -> Result<T, SharedError>) -> Result<T, SharedError> {
+pub(crate) fn patiently<T>(call: impl Fn() -> SharedResult<T>) -> SharedResult<T> {
     let start = Instant::now();
     loop {
         match call() {
@@ -45,19 +47,19 @@ impl Deref for Patient {
 }
 
 impl Patient {
-    pub(crate) fn identity(&self) -> Result<LogId, SharedError> {
+    pub(crate) fn identity(&self) -> SharedResult<LogId> {
         patiently(|| self.0.identity())
     }
 
-    pub(crate) fn bounds(&self) -> Result<SharedBounds, SharedError> {
+    pub(crate) fn bounds(&self) -> SharedResult<SharedBounds> {
         patiently(|| self.0.bounds())
     }
 
-    pub(crate) fn warnings(&self) -> Result<Vec<String>, SharedError> {
+    pub(crate) fn warnings(&self) -> SharedResult<Vec<String>> {
         patiently(|| self.0.warnings())
     }
 
-    pub(crate) fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+    pub(crate) fn trim(&self, oldest: EntryIndex) -> SharedResult<()> {
         patiently(|| self.0.trim(oldest))
     }
 
@@ -66,7 +68,7 @@ impl Patient {
         after: EntryIndex,
         bytes_max: usize,
         wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError> {
+    ) -> SharedResult<Vec<SharedEntry>> {
         patiently(|| self.0.read(after, bytes_max, wait))
     }
 

@@ -4,7 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use ropewalk_cluster_postgres::{PostgresLog, PostgresOpenError, PostgresOptions};
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
+use ropewalk_log::shared::{
+    AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog, SharedResult,
+};
 
 use crate::server::{Server, needs_postgres};
 use crate::writer::{Writer, read_all, read_from};
@@ -42,7 +44,7 @@ pub(crate) fn appended(
 }
 
 /// The outcome of a call once the server responds.
-pub(crate) fn settled<T>(mut call: impl FnMut() -> Result<T, SharedError>) -> Result<T, SharedError> {
+pub(crate) fn settled<T>(mut call: impl FnMut() -> SharedResult<T>) -> SharedResult<T> {
     loop {
         match call() {
             Err(SharedError::Unavailable { .. }) => thread::sleep(Duration::from_millis(20)),
@@ -172,6 +174,28 @@ fn rivals_form_one_chain_and_each_entry_has_one_writer() {
 }
 
 #[test]
+fn bounds_that_are_read_during_appends_are_no_loss() {
+    needs_postgres!();
+    let server = Server::start(&[]);
+    let logs = [server.open(), server.open()];
+    thread::scope(|scope| {
+        let writing = [0, 1].map(|name| {
+            let log = &logs[name];
+            scope.spawn(move || {
+                let mut writer = Writer::new(name);
+                (0..1000).for_each(|_| writer.step(log));
+            })
+        });
+        while !writing.iter().all(thread::ScopedJoinHandle::is_finished) {
+            for log in &logs {
+                let newest = settled(|| log.bounds()).unwrap().newest;
+                settled(|| log.read(newest, 1, NOW)).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
 fn trimmed_log_begins_later_and_continues() {
     needs_postgres!();
     let server = Server::start(&[]);
@@ -277,7 +301,7 @@ fn missing_and_changed_entries_are_found() {
     let server = Server::start(&[]);
     let log = server.open();
     fill(&log, &[b"1", b"2", b"3", b"4"]);
-    let lost = |outcome: Result<Vec<SharedEntry>, SharedError>, what: &str| match outcome {
+    let lost = |outcome: SharedResult<Vec<SharedEntry>>, what: &str| match outcome {
         Err(SharedError::Lost { what: found }) => assert!(found.contains(what), "{found}"),
         other => panic!("{other:?}"),
     };

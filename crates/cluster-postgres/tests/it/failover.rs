@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ropewalk_cluster_postgres::PostgresLog;
-use ropewalk_log::shared::{AppendError, EntryIndex, SharedError, SharedLog};
+use ropewalk_log::shared::{AppendError, EntryIndex, SharedError, SharedLog, SharedResult};
 
 use crate::chain::{appended, bytes_of, fill, settled};
 use crate::faults::{check, wait_for_more, write_during};
@@ -93,7 +93,7 @@ fn standby_without_the_end_of_the_log_is_found_by_nodes_that_had_it() {
     promote(&standby);
 
     for log in [&log, &reader] {
-        let lost = |outcome: Result<(), SharedError>| match outcome {
+        let lost = |outcome: SharedResult<()>| match outcome {
             Err(SharedError::Lost { what }) => assert!(what.contains("ends at entry 3"), "{what}"),
             other => panic!("{other:?}"),
         };

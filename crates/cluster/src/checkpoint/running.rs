@@ -3,10 +3,11 @@
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle, park_timeout};
+use std::sync::atomic::Ordering;
+use std::thread::park_timeout;
 
 use ropewalk_base::sync::Mutex;
+use ropewalk_base::threads::StoppableThread;
 
 use crate::checkpoint::upkeep::{Upkeep, UpkeepDone, UpkeepStatus};
 
@@ -15,10 +16,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// An upkeep in its thread. Dropping it stops the thread after the current step; the database stays open.
 pub struct RunningUpkeep {
-    stops: Arc<AtomicBool>,
     /// A copy, so that its readers do not wait for a step.
     status: Arc<Mutex<UpkeepStatus>>,
-    thread: Option<JoinHandle<()>>,
+    thread: StoppableThread,
 }
 
 impl Upkeep {
@@ -28,13 +28,11 @@ impl Upkeep {
     /// # Errors
     /// The thread cannot be started.
     pub fn run(mut self, mut notice: impl FnMut(UpkeepDone) + Send + 'static) -> io::Result<RunningUpkeep> {
-        let stops = Arc::new(AtomicBool::new(false));
-        let stopping = stops.clone();
         let status = Arc::new(Mutex::new(self.status().clone()));
         let shown = status.clone();
-        let thread = Builder::new().name("rope-checkpoint".to_owned()).spawn(move || {
+        let thread = StoppableThread::spawn("rope-checkpoint", move |stops| {
             let clock = self.maker().database().engine().env().clock.clone();
-            while !stopping.load(Ordering::Acquire) {
+            while !stops.load(Ordering::Acquire) {
                 let step = self.step(clock.monotonic_nanos());
                 shown.lock().clone_from(self.status());
                 step.done.into_iter().for_each(&mut notice);
@@ -42,12 +40,12 @@ impl Upkeep {
                     return;
                 }
                 let pause = Duration::from_nanos(step.again.saturating_sub(clock.monotonic_nanos()));
-                if !stopping.load(Ordering::Acquire) {
+                if !stops.load(Ordering::Acquire) {
                     park_timeout(pause.min(PAUSE_MAX));
                 }
             }
         })?;
-        Ok(RunningUpkeep { stops, status, thread: Some(thread) })
+        Ok(RunningUpkeep { status, thread })
     }
 }
 
@@ -58,22 +56,7 @@ impl RunningUpkeep {
     }
 
     /// Stops the thread and waits for its end: for a checkpoint that it is making.
-    pub fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stops.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic of the thread was reported by its hook.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for RunningUpkeep {
-    fn drop(&mut self) {
-        self.end();
+    pub fn stop(self) {
+        drop(self.thread);
     }
 }

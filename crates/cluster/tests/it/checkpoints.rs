@@ -17,7 +17,7 @@ use ropewalk_log::LogId;
 use ropewalk_log::shared::{EntryIndex, MemorySharedLog, SharedLog as _};
 use ropewalk_vfs::{Clock as _, FaultyVfs, ManualClock, OpenMode};
 
-use crate::{Stepped, new_log, put};
+use crate::{LEASE, Stepped, leading_on, new_log, put};
 
 /// Small blocks, so that a file has several.
 const BLOCK_BYTES: u32 = 1000;
@@ -78,6 +78,13 @@ impl Store {
         self.inner.delete(name).unwrap();
     }
 
+    /// Checks that these checkpoints are complete.
+    fn verify<const N: usize>(&self, numbers: [u64; N]) {
+        for number in numbers {
+            self.checkpoints().verify(number).unwrap();
+        }
+    }
+
     fn names(&self, kind: &str) -> Vec<String> {
         self.inner.list(kind).unwrap()
     }
@@ -129,11 +136,23 @@ fn make(store: &Store, node: &Stepped) -> CheckpointMade {
 
 /// A leader and a follower that has applied everything.
 pub(crate) fn two_nodes(log: &MemorySharedLog) -> (Stepped, Stepped) {
-    let (leader, follower) = (Stepped::new(log, 1), Stepped::new(log, 2));
-    leader.lead();
+    let (leader, follower) = leading_on(log);
     leader.put(b"first");
     follower.follow_all();
     (leader, follower)
+}
+
+/// Two nodes with a store.
+fn cluster() -> (MemorySharedLog, Store, Stepped, Stepped) {
+    let log = new_log();
+    let (leader, follower) = two_nodes(&log);
+    (log, Store::new(), leader, follower)
+}
+
+/// The leader puts a value, and the follower applies it.
+fn replicate(leader: &Stepped, follower: &Stepped, number: u64) {
+    leader.put(&value(number));
+    follower.follow_all();
 }
 
 /// A value that has a kilobyte, and that no compression shortens.
@@ -176,8 +195,7 @@ fn verify(node: &Stepped) {
 
 #[test]
 fn new_node_begins_with_the_newest_checkpoint_and_follows() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     make(&store, &follower);
     let seq = leader.put(b"second");
     follower.follow_all();
@@ -204,8 +222,7 @@ fn new_node_begins_with_the_newest_checkpoint_and_follows() {
 
 #[test]
 fn checkpoint_of_the_leader_has_every_commit_that_it_acknowledged() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, _) = two_nodes(&log);
+    let (log, store, leader, _) = cluster();
     for number in 0..20 {
         leader.put(&value(number));
     }
@@ -217,8 +234,7 @@ fn checkpoint_of_the_leader_has_every_commit_that_it_acknowledged() {
 
 #[test]
 fn next_checkpoint_stores_only_what_is_new_and_reads_no_run_again() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     let keys = leader.node.database().keyspace("k", KeyspaceOptions::default()).unwrap();
     for number in 0..100_u64 {
         let db = leader.node.database();
@@ -231,8 +247,7 @@ fn next_checkpoint_stores_only_what_is_new_and_reads_no_run_again() {
     let mut maker = maker(&store, &follower);
     let first = maker.make().unwrap();
     assert!(first.stored_bytes > 0 && first.bytes >= first.stored_bytes, "{first:?}");
-    leader.put(&value(1000));
-    follower.follow_all();
+    replicate(&leader, &follower, 1000);
     let second = maker.make().unwrap();
     let keyspaces = follower.node.database().stats().store.keyspaces;
     let runs: u64 = keyspaces.iter().map(|keyspace| keyspace.file_bytes).sum();
@@ -246,8 +261,7 @@ fn next_checkpoint_stores_only_what_is_new_and_reads_no_run_again() {
 
 #[test]
 fn directory_with_a_database_is_left_alone_and_without_checkpoints_a_node_begins_at_the_first_entry() {
-    let (log, store) = (new_log(), Store::new());
-    let (_leader, follower) = two_nodes(&log);
+    let (log, store, _leader, follower) = cluster();
     let empty = Env::memory();
     assert!(matches!(join_with(&store, &empty, &log).0, Ok(Joined::FromFirstEntry)));
     make(&store, &follower);
@@ -259,8 +273,7 @@ fn directory_with_a_database_is_left_alone_and_without_checkpoints_a_node_begins
 
 #[test]
 fn open_database_cannot_be_joined_or_discarded() {
-    let (log, store) = (new_log(), Store::new());
-    let (_leader, follower) = two_nodes(&log);
+    let (log, store, _leader, follower) = cluster();
     let error = join_with(&store, &follower.env, &log).0.unwrap_err();
     assert!(error.to_string().contains("LOCK"), "{error}");
     discard_copy(&follower.env, Path::new(DB)).unwrap_err();
@@ -269,11 +282,9 @@ fn open_database_cannot_be_joined_or_discarded() {
 
 #[test]
 fn damaged_checkpoint_is_rejected_and_the_one_before_is_used() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     let first = make(&store, &follower);
-    leader.put(&value(1));
-    follower.follow_all();
+    replicate(&leader, &follower, 1);
     make(&store, &follower);
     let new = store.names("blocks").into_iter().find(|name| name.starts_with("blocks/0000000000000002-"));
     store.damage(&new.unwrap());
@@ -301,8 +312,7 @@ fn damaged_checkpoint_is_rejected_and_the_one_before_is_used() {
 
 #[test]
 fn checkpoint_of_another_log_or_before_the_oldest_entry_does_not_fit() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     let made = make(&store, &follower);
     leader.put(b"second");
     leader.put(b"third");
@@ -315,11 +325,9 @@ fn checkpoint_of_another_log_or_before_the_oldest_entry_does_not_fit() {
 
 #[test]
 fn interrupted_download_continues_with_what_is_right() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     for number in 0..20 {
-        leader.put(&value(number));
-        follower.follow_all();
+        replicate(&leader, &follower, number);
         follower.node.database().checkpoint().unwrap();
     }
     let made = make(&store, &follower);
@@ -349,13 +357,10 @@ fn interrupted_download_continues_with_what_is_right() {
 
 #[test]
 fn power_cut_at_every_step_of_joining_leaves_nothing_or_the_checkpoint() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
-    leader.put(&value(1));
-    follower.follow_all();
+    let (log, store, leader, follower) = cluster();
+    replicate(&leader, &follower, 1);
     follower.node.database().checkpoint().unwrap();
-    leader.put(&value(2));
-    follower.follow_all();
+    replicate(&leader, &follower, 2);
     make(&store, &follower);
     let join = |disk: &FaultyVfs| {
         let env = Env { vfs: Arc::new(disk.process()), ..Env::memory() };
@@ -387,8 +392,7 @@ fn power_cut_at_every_step_of_joining_leaves_nothing_or_the_checkpoint() {
 
 #[test]
 fn trimmed_node_discards_its_copy_and_joins_again_also_after_power_cuts() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     let slow = FaultyVfs::new(1);
     let env = |disk: &FaultyVfs| Env { vfs: Arc::new(disk.process()), ..Env::memory() };
     let node = reopened(&log, 3, env(&slow));
@@ -403,8 +407,8 @@ fn trimmed_node_discards_its_copy_and_joins_again_also_after_power_cuts() {
     for cut in 0..40 {
         let disk = slow.copy(cut);
         let node = reopened(&log, 3, env(&disk));
-        let ended = node.run_for(Duration::from_secs(3), |done| matches!(done, Done::Ended(_)));
-        assert!(matches!(ended, Some(Done::Ended(End::Trimmed { .. }))), "{ended:?}");
+        let end = node.ended_within(LEASE);
+        assert!(matches!(end, Some(End::Trimmed { .. })), "{end:?}");
         drop(node);
         disk.crash_at(disk.operations() + cut);
         if discard_copy(&env(&disk), Path::new(DB)).is_err() {
@@ -423,11 +427,9 @@ fn trimmed_node_discards_its_copy_and_joins_again_also_after_power_cuts() {
 
 #[test]
 fn of_two_makers_one_makes_the_checkpoint_and_nothing_of_it_is_deleted() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     make(&store, &follower);
-    leader.put(&value(1));
-    follower.follow_all();
+    replicate(&leader, &follower, 1);
     // The follower makes one, and while it publishes it, the leader makes one and deletes what that does not need.
     let (mut other, checkpoints) = (Some(maker(&store, &leader)), store.checkpoints());
     store.set_hook(move |call| {
@@ -456,8 +458,7 @@ fn make_slowly(
 ) -> (Stepped, Stepped, CheckpointError) {
     let (leader, follower) = two_nodes(log);
     make(store, &follower);
-    leader.put(&value(1));
-    follower.follow_all();
+    replicate(&leader, &follower, 1);
     let db = leader.node.database().clone();
     let (checkpoints, mut other) = (store.checkpoints(), Some(maker(store, &leader)));
     store.set_hook(move |call| {
@@ -514,18 +515,14 @@ fn node_whose_blocks_were_deleted_because_it_was_slow_learns_that_it_was_outrun(
         |call: &Call<'_>| matches!(call, Call::Read(name) if name.starts_with("blocks/0000000000000002-"));
     let (_leader, _follower, error) = make_slowly(&log, &store, is_block);
     assert!(matches!(error, CheckpointError::Outrun { number: 2 }), "{error}");
-    for number in [3, 4] {
-        store.checkpoints().verify(number).unwrap();
-    }
+    store.verify([3, 4]);
 }
 
 #[test]
 fn block_that_the_store_has_lost_is_stored_again() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     for number in 0..20 {
-        leader.put(&value(number));
-        follower.follow_all();
+        replicate(&leader, &follower, number);
     }
     follower.node.database().checkpoint().unwrap();
     let mut maker = maker(&store, &follower);
@@ -539,11 +536,9 @@ fn block_that_the_store_has_lost_is_stored_again() {
 
 #[test]
 fn nothing_is_deleted_when_the_list_of_checkpoints_has_a_gap() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     for number in 1..=4 {
-        leader.put(&value(number));
-        follower.follow_all();
+        replicate(&leader, &follower, number);
         make(&store, &follower);
     }
     // As a list that is read while others create and delete.
@@ -552,21 +547,16 @@ fn nothing_is_deleted_when_the_list_of_checkpoints_has_a_gap() {
     let made = make(&store, &follower);
     assert_eq!(made.number, 5);
     assert!(store.checkpoints().collect(5).unwrap() > 0);
-    for number in [4, 5] {
-        store.checkpoints().verify(number).unwrap();
-    }
+    store.verify([4, 5]);
 }
 
 #[test]
 fn blocks_of_a_checkpoint_in_the_making_are_not_deleted() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     make(&store, &follower);
-    leader.put(&value(1));
-    follower.follow_all();
+    replicate(&leader, &follower, 1);
     make(&store, &follower);
-    leader.put(&value(2));
-    follower.follow_all();
+    replicate(&leader, &follower, 2);
     // The node that made checkpoint 2 is slow, and deletes while 3 is published.
     let checkpoints = store.checkpoints();
     let mut collects = true;
@@ -579,18 +569,14 @@ fn blocks_of_a_checkpoint_in_the_making_are_not_deleted() {
         Ok(())
     });
     assert_eq!(make(&store, &follower).number, 3);
-    for number in [2, 3] {
-        store.checkpoints().verify(number).unwrap();
-    }
+    store.verify([2, 3]);
 }
 
 #[test]
 fn objects_that_the_two_newest_checkpoints_do_not_need_are_deleted() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     for number in 1..=5 {
-        leader.put(&value(number));
-        follower.follow_all();
+        replicate(&leader, &follower, number);
         assert_eq!(make(&store, &follower).number, number);
     }
     let (before, all) = (store.names("blocks").len(), store.checkpoints());
@@ -613,8 +599,7 @@ fn objects_that_the_two_newest_checkpoints_do_not_need_are_deleted() {
     }
     assert_eq!(all.collect(5).unwrap(), 0);
     // A damaged one may need any block: nothing is deleted until it is no longer one of two.
-    leader.put(&value(6));
-    follower.follow_all();
+    replicate(&leader, &follower, 6);
     make(&store, &follower);
     store.damage("checkpoints/0000000000000005");
     assert_eq!(all.collect(6).unwrap(), 0);
@@ -624,8 +609,7 @@ fn objects_that_the_two_newest_checkpoints_do_not_need_are_deleted() {
 
 #[test]
 fn block_that_is_not_read_back_as_stored_makes_no_checkpoint() {
-    let (log, store) = (new_log(), Store::new());
-    let (_leader, follower) = two_nodes(&log);
+    let (_, store, _leader, follower) = cluster();
     let disk = store.clone();
     store.set_hook(move |call| {
         if let Call::Read(name) = call
@@ -646,10 +630,8 @@ fn block_that_is_not_read_back_as_stored_makes_no_checkpoint() {
 
 #[test]
 fn store_that_fails_makes_no_checkpoint_and_the_next_attempt_succeeds() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
-    leader.put(&value(1));
-    follower.follow_all();
+    let (_, store, leader, follower) = cluster();
+    replicate(&leader, &follower, 1);
     let mut failures = 0;
     for call in 0.. {
         let calls = AtomicUsize::new(0);
@@ -675,8 +657,7 @@ fn store_that_fails_makes_no_checkpoint_and_the_next_attempt_succeeds() {
 
 #[test]
 fn node_older_than_newest_checkpoint_makes_no_checkpoint() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     leader.put(b"second");
     let made = make(&store, &leader);
     let behind = maker(&store, &follower).make().unwrap_err();
@@ -734,8 +715,7 @@ fn trimmed(done: &[UpkeepDone]) -> usize {
 
 #[test]
 fn follower_makes_checkpoints_and_the_leader_trims_before_the_second_newest() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     let (mut of_leader, mut of_follower) = (upkeep(&store, &leader), upkeep(&store, &follower));
     let mut nodes = [(&leader, &mut of_leader), (&follower, &mut of_follower)];
     let done = pass(INTERVAL * 5 / 4 + Duration::from_secs(20), &mut nodes);
@@ -766,8 +746,7 @@ fn leader_that_is_alone_makes_its_checkpoints() {
 
 #[test]
 fn leader_makes_a_checkpoint_when_its_followers_do_not() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (_, store, leader, follower) = cluster();
     let (mut of_leader, mut of_follower) = (upkeep(&store, &leader), upkeep(&store, &follower));
     // The follower reports itself, and its process pauses.
     pass(Duration::from_secs(60), &mut [(&leader, &mut of_leader), (&follower, &mut of_follower)]);
@@ -778,8 +757,7 @@ fn leader_makes_a_checkpoint_when_its_followers_do_not() {
 
 #[test]
 fn log_is_retained_for_a_node_within_its_grace_time_only() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     let slow = Stepped::new(&log, 3);
     let mut upkeeps = [upkeep(&store, &leader), upkeep(&store, &follower), upkeep(&store, &slow)];
     let [of_leader, of_follower, of_slow] = &mut upkeeps;
@@ -833,8 +811,7 @@ fn reported_place_is_the_one_that_a_node_continues_from_after_a_power_cut() {
 
 #[test]
 fn damaged_checkpoint_is_reported_and_lets_nothing_be_trimmed() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, follower) = two_nodes(&log);
+    let (log, store, leader, follower) = cluster();
     make(&store, &follower);
     put(leader.node.database(), b"second");
     follower.follow_all();
@@ -852,8 +829,7 @@ fn damaged_checkpoint_is_reported_and_lets_nothing_be_trimmed() {
 
 #[test]
 fn running_upkeep_makes_checkpoints_until_it_is_stopped() {
-    let (log, store) = (new_log(), Store::new());
-    let (_leader, follower) = two_nodes(&log);
+    let (log, store, _leader, follower) = cluster();
     let settings = UpkeepSettings {
         interval: Duration::ZERO,
         pause: Duration::from_millis(1),

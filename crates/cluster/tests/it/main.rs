@@ -14,7 +14,7 @@ use std::time::Duration;
 use ropewalk::cluster::SharedOptions;
 use ropewalk::engine::{Background, Env, KeyspaceOptions};
 use ropewalk::{Database, Durability, Options, Seq};
-use ropewalk_cluster::{Done, Node, Settings};
+use ropewalk_cluster::{Done, End, Node, Settings};
 use ropewalk_log::LogId;
 use ropewalk_log::shared::MemorySharedLog;
 use ropewalk_vfs::{Clock as _, ManualClock};
@@ -23,6 +23,19 @@ const LEASE: Duration = Duration::from_secs(3);
 
 fn new_log() -> MemorySharedLog {
     MemorySharedLog::new(LogId([7; 16]))
+}
+
+/// A log, a node that leads, and one that has read nothing yet.
+fn leading() -> (MemorySharedLog, Stepped, Stepped) {
+    let log = new_log();
+    let (leader, follower) = leading_on(&log);
+    (log, leader, follower)
+}
+
+fn leading_on(log: &MemorySharedLog) -> (Stepped, Stepped) {
+    let (leader, follower) = (Stepped::new(log, 1), Stepped::new(log, 2));
+    leader.lead();
+    (leader, follower)
 }
 
 /// A node that the test steps, with its clock and its connection to the log.
@@ -75,6 +88,14 @@ impl Stepped {
 
     fn step(&self) -> Done {
         self.node.step(self.clock.monotonic_nanos()).done
+    }
+
+    /// The end of the node, within this time.
+    fn ended_within(&self, time: Duration) -> Option<End> {
+        match self.run_for(time, |done| matches!(done, Done::Ended(_))) {
+            Some(Done::Ended(end)) => Some(end),
+            _ => None,
+        }
     }
 
     /// Steps after each of so many pauses of 100 ms; returns the first step of interest.

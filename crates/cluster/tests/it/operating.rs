@@ -183,8 +183,8 @@ fn trimmed_node_gives_its_copy_up_for_a_complete_checkpoint_of_its_log() {
     let store = Store::new();
     let (log, leader, env) = trimmed(&store);
     let node = reopened(&log, 2, env.clone());
-    let ended = node.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
-    assert!(matches!(ended, Some(Done::Ended(End::Trimmed { .. }))), "{ended:?}");
+    let end = node.ended_within(LEASE);
+    assert!(matches!(end, Some(End::Trimmed { .. })), "{end:?}");
     let checkpoints = store.checkpoints();
     let busy = checkpoints.discard_trimmed(&env, Path::new(DB), &log).unwrap_err();
     assert!(matches!(busy, CheckpointError::Engine(_)), "{busy}");
@@ -223,13 +223,18 @@ fn copy_is_not_given_up_without_a_checkpoint_that_has_all_of_it() {
     assert!(env.vfs.exists(&dir.join("store")).unwrap());
 }
 
-#[test]
-fn cluster_of_which_only_checkpoints_are_left_continues_on_a_new_log() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, _) = two_nodes(&log);
+/// A store with two checkpoints, and the leader that made them.
+fn two_checkpoints() -> (Store, Stepped) {
+    let (store, (leader, _)) = (Store::new(), two_nodes(&new_log()));
     maker(store.checkpoints(), &leader).make().unwrap();
     leader.put(b"second");
     maker(store.checkpoints(), &leader).make().unwrap();
+    (store, leader)
+}
+
+#[test]
+fn cluster_of_which_only_checkpoints_are_left_continues_on_a_new_log() {
+    let (store, leader) = two_checkpoints();
     let (seq, value) = (leader.node.status().seq, leader.get());
     // The newest is damaged: the one before has fewer commits.
     let checkpoints = store.checkpoints();
@@ -259,11 +264,7 @@ fn cluster_of_which_only_checkpoints_are_left_continues_on_a_new_log() {
 
 #[test]
 fn restore_uses_the_checkpoint_before_a_damaged_one_and_reports_that_none_is_complete() {
-    let (log, store) = (new_log(), Store::new());
-    let (leader, _) = two_nodes(&log);
-    maker(store.checkpoints(), &leader).make().unwrap();
-    leader.put(b"second");
-    maker(store.checkpoints(), &leader).make().unwrap();
+    let (store, _) = two_checkpoints();
     store.delete("checkpoints/0000000000000002");
     let newest = store.checkpoints().list().unwrap().remove(0).manifest.unwrap();
     let env = Env::memory();

@@ -6,9 +6,9 @@ use ropewalk::cluster::Role;
 use ropewalk::{Class, Database};
 use ropewalk_cluster::{BarrierError, Done, End};
 use ropewalk_log::LogId;
-use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, SharedLog as _};
+use ropewalk_log::shared::{Entry, EntryIndex, EntryKind, MemorySharedLog, SharedLog as _};
 
-use crate::{LEASE, Stepped, new_log};
+use crate::{LEASE, Stepped, leading, new_log};
 
 fn kinds(node: &Stepped) -> Vec<EntryKind> {
     node.log.entries().iter().map(|bytes| Entry::decode(bytes).unwrap().kind).collect()
@@ -35,9 +35,7 @@ fn follower_leads_after_a_lease_without_entries_and_an_interval_with_answers() {
 
 #[test]
 fn followers_apply_what_the_leader_commits_and_refuse_to_write() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    leader.lead();
+    let (_, leader, follower) = leading();
     let seq = leader.put(b"one");
     assert!(matches!(follower.step(), Done::Followed { .. }));
     follower.follow_all();
@@ -53,9 +51,7 @@ fn followers_apply_what_the_leader_commits_and_refuse_to_write() {
 
 #[test]
 fn leader_renews_when_idle_and_is_not_replaced() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    leader.lead();
+    let (_, leader, follower) = leading();
     for _ in 0..10 * LEASE.as_millis() / 100 {
         for node in [&leader, &follower] {
             node.clock.advance(Duration::from_millis(100));
@@ -84,9 +80,7 @@ fn commits_take_the_place_of_renewals() {
 
 #[test]
 fn follower_takes_over_and_the_deposed_leader_ends_and_follows_after_opening_again() {
-    let log = new_log();
-    let (first, second) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    first.lead();
+    let (_, first, second) = leading();
     first.put(b"one");
     // The first node pauses.
     second.lead();
@@ -109,12 +103,10 @@ fn follower_takes_over_and_the_deposed_leader_ends_and_follows_after_opening_aga
 
 #[test]
 fn idle_leader_that_was_replaced_learns_it_at_its_next_renewal() {
-    let log = new_log();
-    let (first, second) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    first.lead();
+    let (_, first, second) = leading();
     second.lead();
-    let ended = first.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
-    assert!(matches!(ended, Some(Done::Ended(End::Deposed))), "{ended:?}");
+    let end = first.ended_within(LEASE);
+    assert!(matches!(end, Some(End::Deposed)), "{end:?}");
 }
 
 #[test]
@@ -133,9 +125,7 @@ fn follower_leaves_the_leader_an_interval_after_the_log_was_away() {
 
 #[test]
 fn entry_of_the_leader_during_the_interval_ends_the_attempt() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    leader.lead();
+    let (_, leader, follower) = leading();
     follower.follow_all();
     follower.log.set_connected(false);
     follower.run_for(4 * LEASE, |_| false);
@@ -149,9 +139,7 @@ fn entry_of_the_leader_during_the_interval_ends_the_attempt() {
 
 #[test]
 fn barrier_covers_acknowledged_commits_and_fails_on_a_deposed_leader() {
-    let log = new_log();
-    let (first, second) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    first.lead();
+    let (_, first, second) = leading();
     let seq = first.put(b"one");
     assert_eq!(first.node.barrier(u64::MAX).unwrap(), seq);
     second.follow_all();
@@ -165,52 +153,52 @@ fn barrier_covers_acknowledged_commits_and_fails_on_a_deposed_leader() {
 }
 
 #[test]
-fn log_that_was_created_again_ends_every_node() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
+fn barrier_is_late_while_the_log_does_not_answer() {
+    let leader = Stepped::new(&new_log(), 1);
     leader.lead();
+    leader.log.set_connected(false);
+    let refused = leader.node.barrier(u64::MAX).unwrap_err();
+    assert!(matches!(refused, BarrierError::Late), "{refused}");
+    // The leader stops leading: it cannot know whether the log has its entry.
+    let refused = leader.node.barrier(u64::MAX).unwrap_err();
+    assert!(matches!(refused, BarrierError::Late | BarrierError::NotLeader { .. }), "{refused}");
+}
+
+/// Checks that a log which is not the one that the nodes have read ends them for good.
+fn assert_ends_every_node(change: impl FnOnce(&MemorySharedLog)) {
+    let (log, leader, follower) = leading();
     leader.put(b"one");
     follower.follow_all();
-    log.create_again(LogId([8; 16]));
+    change(&log);
     for node in [&leader, &follower] {
-        let ended = node.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
-        let Some(Done::Ended(end)) = ended else { panic!("node {} continues", node.number) };
+        let Some(end) = node.ended_within(LEASE) else { panic!("node {} continues", node.number) };
         assert!(matches!(end, End::Lost { .. } | End::Diverged { .. }) && !end.is_reopened(), "{end}");
     }
 }
 
 #[test]
+fn log_that_was_created_again_ends_every_node() {
+    assert_ends_every_node(|log| log.create_again(LogId([8; 16])));
+}
+
+#[test]
 fn log_that_lost_its_end_ends_every_node() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    leader.lead();
-    leader.put(b"one");
-    follower.follow_all();
-    log.lose_newest(1);
-    for node in [&leader, &follower] {
-        let ended = node.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
-        let Some(Done::Ended(end)) = ended else { panic!("node {} continues", node.number) };
-        assert!(matches!(end, End::Lost { .. } | End::Diverged { .. }), "{end}");
-    }
+    assert_ends_every_node(|log| log.lose_newest(1));
 }
 
 #[test]
 fn node_whose_entries_were_trimmed_asks_for_a_newer_copy() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    leader.lead();
+    let (log, leader, follower) = leading();
     leader.put(b"one");
     log.trim(EntryIndex(3)).unwrap();
-    let ended = follower.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
-    let Some(Done::Ended(end @ End::Trimmed { oldest: EntryIndex(3) })) = ended else { panic!("{ended:?}") };
+    let end = follower.ended_within(LEASE);
+    let Some(end @ End::Trimmed { oldest: EntryIndex(3) }) = end else { panic!("{end:?}") };
     assert!(!end.is_reopened() && end.to_string().contains("entry 3"), "{end}");
 }
 
 #[test]
 fn status_reports_lag_in_entries_and_in_time() {
-    let log = new_log();
-    let (leader, follower) = (Stepped::new(&log, 1), Stepped::new(&log, 2));
-    leader.lead();
+    let (_, leader, follower) = leading();
     follower.follow_all();
     let status = follower.node.status();
     assert_eq!((status.lag_entries, status.lag, status.term), (0, Duration::ZERO, 1));

@@ -40,16 +40,22 @@ fn leads(db: &Database) -> bool {
     matches!(db.role(), Role::Leader { .. })
 }
 
+/// A log and a running node that leads.
+fn leading() -> (MemorySharedLog, Arc<Node>, RunningNode) {
+    let log = new_log();
+    let node = open(&log, 1);
+    let running = run(&node);
+    wait_until("the node leads", || leads(node.database()));
+    (log, node, running)
+}
+
 fn deadline(node: &Node, timeout: Duration) -> u64 {
     node.database().engine().env().clock.deadline(timeout)
 }
 
 #[test]
 fn running_node_leads_and_another_one_follows_until_they_are_stopped() {
-    let log = new_log();
-    let first = open(&log, 1);
-    let running = run(&first);
-    wait_until("a node leads", || leads(first.database()));
+    let (log, first, running) = leading();
     let second = open(&log.handle(), 2);
     let follower = run(&second);
     let seq = put(first.database(), b"one");
@@ -63,10 +69,7 @@ fn running_node_leads_and_another_one_follows_until_they_are_stopped() {
 
 #[test]
 fn readers_that_wait_at_the_same_time_share_one_entry() {
-    let log = new_log();
-    let node = open(&log, 1);
-    let running = run(&node);
-    wait_until("the node leads", || leads(node.database()));
+    let (log, node, running) = leading();
     let seq = put(node.database(), b"one");
     let renewals = || {
         let entries = log.entries();
@@ -91,10 +94,7 @@ fn readers_that_wait_at_the_same_time_share_one_entry() {
 
 #[test]
 fn barrier_gives_up_at_its_deadline_while_the_log_hangs() {
-    let log = new_log();
-    let node = open(&log, 1);
-    let running = run(&node);
-    wait_until("the node leads", || leads(node.database()));
+    let (log, node, running) = leading();
     log.set_hanging(true);
     let late = node.barrier(deadline(&node, Duration::from_millis(30)));
     assert!(matches!(late, Err(BarrierError::Late)), "{late:?}");

@@ -2,7 +2,7 @@
 //!
 //! Source: MongoDB manual, "Capped Collections".
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 
 /// The least limit. Limits are a multiple of 256, as in MongoDB.
 const BYTES_MIN: u64 = 4096;
@@ -25,7 +25,7 @@ impl CappedLimits {
     ///
     /// # Errors
     /// Not a positive number of bytes, or more than 1 PiB.
-    pub fn new(bytes: i64, documents: Option<i64>) -> Result<Self, DocumentsError> {
+    pub fn new(bytes: i64, documents: Option<i64>) -> Result<Self> {
         let refuse = || DocumentsError::InvalidOptions {
             what: format!("a capped collection holds between 1 and {BYTES_MAX} bytes, not {bytes}"),
         };

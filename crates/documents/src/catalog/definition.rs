@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::catalog::capped::CappedLimits;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::key::IndexField;
 use crate::lang::{Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
 use crate::rules::{Access, Caller, Rules};
@@ -174,7 +174,7 @@ impl IndexDef {
         self.fields.iter().map(part).collect::<Vec<_>>().join("_")
     }
 
-    pub(crate) fn check(&self, collection: &str) -> Result<(), DocumentsError> {
+    pub(crate) fn check(&self, collection: &str) -> Result<()> {
         let refuse = |what: &str| {
             Err(DocumentsError::InvalidIndex { collection: collection.to_owned(), what: what.to_owned() })
         };
@@ -270,7 +270,7 @@ impl Index {
         pattern(&self.def.fields)
     }
 
-    pub(crate) fn with(&self, change: impl FnOnce(&mut IndexParts)) -> Result<Arc<Self>, DocumentsError> {
+    pub(crate) fn with(&self, change: impl FnOnce(&mut IndexParts)) -> Result<Arc<Self>> {
         let mut parts = IndexParts {
             object: self.object,
             name: self.name.clone(),
@@ -314,7 +314,7 @@ pub(crate) struct IndexParts {
 }
 
 impl IndexParts {
-    pub(crate) fn build(self) -> Result<Arc<Index>, DocumentsError> {
+    pub(crate) fn build(self) -> Result<Arc<Index>> {
         let partial = match &self.def.partial {
             Some(filter) => {
                 let options = Options { patterns: Patterns::stored(), ..Options::default() };
@@ -409,14 +409,14 @@ impl Definition {
         self.indexes.iter().map(|index| index.object).chain(self.order)
     }
 
-    pub(crate) fn index_named(&self, name: &str) -> Result<&Arc<Index>, DocumentsError> {
+    pub(crate) fn index_named(&self, name: &str) -> Result<&Arc<Index>> {
         let unknown =
             || DocumentsError::UnknownIndex { collection: self.name.clone(), index: name.to_owned() };
         self.indexes.iter().find(|index| index.name == name).ok_or_else(unknown)
     }
 
     /// A copy to modify.
-    pub(crate) fn edit(&self) -> Result<Self, DocumentsError> {
+    pub(crate) fn edit(&self) -> Result<Self> {
         let validator = parse_validator(self.options.validator.as_ref(), Patterns::stored())?;
         Ok(Self {
             id: self.id,
@@ -434,11 +434,11 @@ impl Definition {
         })
     }
 
-    pub(crate) fn set_options(&mut self, options: CollectionOptions) -> Result<(), DocumentsError> {
+    pub(crate) fn set_options(&mut self, options: CollectionOptions) -> Result<()> {
         self.take_options(options, Patterns::default())
     }
 
-    fn take_options(&mut self, options: CollectionOptions, patterns: Patterns) -> Result<(), DocumentsError> {
+    fn take_options(&mut self, options: CollectionOptions, patterns: Patterns) -> Result<()> {
         self.validator = parse_validator(options.validator.as_ref(), patterns)?;
         self.rules = match &options.rules {
             Some(rules) => Some(Arc::new(Rules::parse(rules.doc())?)),
@@ -524,13 +524,13 @@ impl Definition {
         }
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DocumentsError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let doc = Doc::check(bytes).map_err(|error| DocumentsError::damaged("definition", error))?;
         decode(doc).map_err(|what| DocumentsError::damaged("definition", what))?
     }
 }
 
-fn parse_validator(validator: Option<&DocBuf>, patterns: Patterns) -> Result<Option<Filter>, DocumentsError> {
+fn parse_validator(validator: Option<&DocBuf>, patterns: Patterns) -> Result<Option<Filter>> {
     let options = Options { patterns, ..Options::default() };
     Ok(match validator {
         Some(filter) if !filter.doc().is_empty() => Some(Filter::parse(filter.doc(), &options)?),
@@ -578,7 +578,7 @@ fn inner<'a>(value: Value<'a>, what: &'static str) -> Result<Doc<'a>, &'static s
 }
 
 /// Decodes the stored fields. The inner result is an error if a stored filter or rule does not parse.
-fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static str> {
+fn decode(doc: Doc<'_>) -> Result<Result<Definition>, &'static str> {
     let uuid = match doc.get("uuid") {
         Some(Value::Binary(4, bytes)) => bytes.try_into().map_err(|_| "uuid")?,
         _ => return Err("uuid"),
@@ -635,7 +635,7 @@ fn finish(
     mut definition: Definition,
     options: CollectionOptions,
     indexes: Vec<IndexParts>,
-) -> Result<Definition, DocumentsError> {
+) -> Result<Definition> {
     definition.take_options(options, Patterns::stored())?;
     definition.indexes = indexes.into_iter().map(IndexParts::build).collect::<Result<_, _>>()?;
     Ok(definition)
@@ -677,7 +677,7 @@ impl Definition {
         access: Access,
         documents: (Option<Doc<'_>>, Option<Doc<'_>>),
         now_ms: i64,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         match (caller, &self.rules) {
             (Some(caller), Some(rules)) if !rules.allow(caller, access, documents, now_ms) => {
                 Err(DocumentsError::Denied { collection: self.name.clone(), access: access.name() })

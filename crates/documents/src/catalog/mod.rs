@@ -5,6 +5,7 @@
 //!                      o object u32            collection u32      x collection u32     database 0 name, of a dropped collection
 //!                      d database              its settings        s                    first number not reserved, u32
 //!                      r collection u32        1 or 0: a dropped collection had rules, or none
+//!                      v database 0 name       a view, see `view`
 //! documents            object u32 | key        documents and index entries, see `index::entry`
 //! documents.sessions   see `write::retryable_writes`
 //! ```
@@ -14,11 +15,12 @@
 
 pub(crate) mod capped;
 pub(crate) mod definition;
+pub(crate) mod view;
 
 use ropewalk_base::is_rebuild_name;
 use ropewalk_engine::Keyspace;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 
 /// Longest name of a database, bytes.
 pub const DATABASE_NAME_BYTES_MAX: usize = 63;
@@ -92,12 +94,12 @@ pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_le_bytes)
 }
 
-fn refuse(kind: &'static str, name: &str, what: &'static str) -> Result<(), DocumentsError> {
+fn refuse(kind: &'static str, name: &str, what: &'static str) -> Result<()> {
     Err(DocumentsError::InvalidName { kind, name: name.to_owned(), what })
 }
 
 /// Rejects the name of a new collection that is reserved.
-pub(crate) fn check_unreserved(name: &str) -> Result<(), DocumentsError> {
+pub(crate) fn check_unreserved(name: &str) -> Result<()> {
     if is_rebuild_name(name) {
         let what = "names that end in __g and a number are reserved for rebuilds of projections";
         return refuse("collection", name, what);
@@ -106,7 +108,7 @@ pub(crate) fn check_unreserved(name: &str) -> Result<(), DocumentsError> {
 }
 
 /// Checks the name of a database.
-pub(crate) fn check_database(name: &str) -> Result<(), DocumentsError> {
+pub(crate) fn check_database(name: &str) -> Result<()> {
     let kind = "database";
     match name {
         "" => refuse(kind, name, "it is empty"),
@@ -119,7 +121,7 @@ pub(crate) fn check_database(name: &str) -> Result<(), DocumentsError> {
 }
 
 /// Checks the name of a collection. Slashes are for collections below documents: `users/1/posts`.
-pub(crate) fn check_collection(name: &str) -> Result<(), DocumentsError> {
+pub(crate) fn check_collection(name: &str) -> Result<()> {
     let kind = "collection";
     match name {
         "" => refuse(kind, name, "it is empty"),

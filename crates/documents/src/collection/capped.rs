@@ -1,11 +1,11 @@
 //! Conversion of collections to capped ones.
 
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, KeySpan};
 
 use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
 use crate::catalog::object_range;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::id_part;
 use crate::index::order::{Head, key, numbered};
 use crate::model::handle::Collection;
@@ -20,11 +20,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownCollection`]; a reference that forbids deleting a document.
-    pub fn set_capped(
-        &mut self,
-        collection: &Collection,
-        capped: CappedLimits,
-    ) -> Result<(), DocumentsError> {
+    pub fn set_capped(&mut self, collection: &Collection, capped: CappedLimits) -> Result<()> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             let mut changed = definition.edit()?;
@@ -43,14 +39,14 @@ impl DocumentsTx<'_> {
     }
 
     /// Numbers all documents in the order.
-    fn put_in_order(&mut self, definition: &Definition) -> Result<(), DocumentsError> {
+    fn put_in_order(&mut self, definition: &Definition) -> Result<()> {
         let order = definition.order.expect("the collection was just given an order");
         let (start, end) = object_range(definition.id);
         let documents = self.spaces().documents;
         // A document inserted concurrently on the fast path would have no number in the order.
         self.kv.guard_range(documents, &start, Some(&end));
         let (mut ids, mut bytes) = (Vec::new(), 0);
-        self.walk(&start, Some(&end), false, &mut |key, stored| {
+        self.walk(KeySpan::forward(&start, Some(&end)), &mut |key, stored| {
             ids.push(id_part(key).to_vec());
             bytes += stored.len() as u64;
             ids.len() <= CONVERTED_MAX
@@ -73,7 +69,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::set_capped`].
-    pub fn set_capped(&self, capped: CappedLimits) -> Result<(), DocumentsError> {
+    pub fn set_capped(&self, capped: CappedLimits) -> Result<()> {
         self.documents().transact(Durability::Sync, |tx| tx.set_capped(self, capped))
     }
 }

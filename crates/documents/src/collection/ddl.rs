@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, KeySpan};
 
 use crate::catalog::definition::{CollectionOptions, Definition};
 use crate::catalog::{definition_key, gone_key, gone_rules_key, name_key, object_range};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{Value, Writer};
 use crate::model::commit_section::{Event, What};
 use crate::model::handle::Collection;
@@ -18,7 +18,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn has_collection(&mut self, collection: &Collection) -> Result<bool, DocumentsError> {
+    pub fn has_collection(&mut self, collection: &Collection) -> Result<bool> {
         self.begin();
         Ok(self.definition_of(collection)?.is_some())
     }
@@ -27,12 +27,12 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::CollectionExists`] when it exists with other options; invalid options.
-    pub fn create_collection(
-        &mut self,
-        collection: &Collection,
-        options: CollectionOptions,
-    ) -> Result<bool, DocumentsError> {
+    pub fn create_collection(&mut self, collection: &Collection, options: CollectionOptions) -> Result<bool> {
         self.statement(|tx| {
+            if tx.view_of(collection)?.is_some() {
+                let (database, collection) = (collection.database().to_owned(), collection.name().to_owned());
+                return Err(DocumentsError::CollectionExists { database, collection });
+            }
             if let Some(there) = tx.definition_of(collection)? {
                 if there.options.same(&options) {
                     return Ok(false);
@@ -64,11 +64,7 @@ impl DocumentsTx<'_> {
     /// # Errors
     /// [`DocumentsError::UnknownCollection`], [`DocumentsError::CollectionExists`]; references from or to the
     /// other one.
-    pub fn create_collection_like(
-        &mut self,
-        like: &Collection,
-        collection: &Collection,
-    ) -> Result<(), DocumentsError> {
+    pub fn create_collection_like(&mut self, like: &Collection, collection: &Collection) -> Result<()> {
         self.statement(|tx| {
             let model = tx.definition_of(like)?.ok_or_else(|| like.unknown())?;
             tx.guard_definition(&model);
@@ -89,7 +85,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn copy_rules(&mut self, from: &Collection, to: &Collection) -> Result<(), DocumentsError> {
+    pub fn copy_rules(&mut self, from: &Collection, to: &Collection) -> Result<()> {
         self.statement(|tx| {
             let (Some(model), Some(there)) = (tx.definition_of(from)?, tx.definition_of(to)?) else {
                 return Ok(());
@@ -104,11 +100,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::Protected`]; invalid options.
-    pub fn set_options(
-        &mut self,
-        collection: &Collection,
-        mut options: CollectionOptions,
-    ) -> Result<(), DocumentsError> {
+    pub fn set_options(&mut self, collection: &Collection, mut options: CollectionOptions) -> Result<()> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             if options.capped.is_some() && definition.order.is_none() {
@@ -147,7 +139,7 @@ impl DocumentsTx<'_> {
         &mut self,
         child: &Definition,
         references: &[crate::catalog::definition::Reference],
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let new: BTreeSet<&str> = references.iter().map(|reference| reference.collection.as_str()).collect();
         let old: BTreeSet<&str> =
             child.options.references.iter().map(|reference| reference.collection.as_str()).collect();
@@ -185,12 +177,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownCollection`], [`DocumentsError::CollectionExists`]; references from or to it.
-    pub fn rename_collection(
-        &mut self,
-        from: &Collection,
-        to: &Collection,
-        replace: bool,
-    ) -> Result<(), DocumentsError> {
+    pub fn rename_collection(&mut self, from: &Collection, to: &Collection, replace: bool) -> Result<()> {
         self.statement(|tx| {
             let definition = tx.definition_of(from)?.ok_or_else(|| from.unknown())?;
             if from.name() == to.name() && from.database() == to.database() {
@@ -235,15 +222,17 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Drops a collection with its documents and indexes. Returns false if it does not exist.
+    /// Drops a collection with its documents and indexes, or a view. Returns false if it does not exist.
     ///
     /// # Errors
     /// Another collection refers to it.
-    pub fn drop_collection(&mut self, collection: &Collection) -> Result<bool, DocumentsError> {
-        self.statement(|tx| tx.drop_now(collection))
+    pub fn drop_collection(&mut self, collection: &Collection) -> Result<bool> {
+        self.statement(|tx| {
+            Ok(tx.drop_view(collection.database(), collection.name())? || tx.drop_now(collection)?)
+        })
     }
 
-    fn drop_now(&mut self, collection: &Collection) -> Result<bool, DocumentsError> {
+    fn drop_now(&mut self, collection: &Collection) -> Result<bool> {
         let Some(definition) = self.definition_of(collection)? else { return Ok(false) };
         if let Some(child) = definition.referenced_by.iter().find(|child| **child != definition.id) {
             let child = self.definition_by_id(*child)?;
@@ -284,16 +273,16 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// As [`DocumentsTx::drop_collection`].
-    pub fn drop_database(&mut self, database: &str) -> Result<Vec<String>, DocumentsError> {
+    pub fn drop_database(&mut self, database: &str) -> Result<Vec<String>> {
         self.statement(|tx| {
             let prefix = crate::catalog::names_of(database);
             let end = ropewalk_base::keys::prefix_end(&prefix);
-            let mut names = Vec::new();
-            let catalog = tx.spaces().catalog;
-            tx.kv.visit(catalog, &prefix, end.as_deref(), false, |key, _| {
-                names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
-                true
-            })?;
+            let mut names = tx.names_below(&prefix, end.as_deref())?;
+            let views = crate::catalog::view::view_key(database, "");
+            let views = tx.names_below(&views, ropewalk_base::keys::prefix_end(&views).as_deref())?;
+            for name in &views {
+                tx.drop_view(database, name)?;
+            }
             // Children are dropped before the parents that they refer to, whatever their names are.
             let mut left: Vec<String> = names.clone();
             while !left.is_empty() {
@@ -311,6 +300,7 @@ impl DocumentsTx<'_> {
                     _ => left = stuck,
                 }
             }
+            names.extend(views);
             if !names.is_empty() {
                 let mut event = Writer::new();
                 event.put("operationType", Value::String("dropDatabase"));
@@ -321,11 +311,21 @@ impl DocumentsTx<'_> {
         })
     }
 
+    /// The names in a range of the catalog's keys.
+    fn names_below(&mut self, start: &[u8], end: Option<&[u8]>) -> Result<Vec<String>> {
+        let (mut names, catalog) = (Vec::new(), self.spaces().catalog);
+        self.kv.visit(catalog, KeySpan::forward(start, end), |key, _| {
+            names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
+            true
+        })?;
+        Ok(names)
+    }
+
     /// Most bytes of documents that a database may hold; `None`: any.
     ///
     /// # Errors
     /// A name that no database may have.
-    pub fn set_quota(&mut self, database: &str, bytes: Option<u64>) -> Result<(), DocumentsError> {
+    pub fn set_quota(&mut self, database: &str, bytes: Option<u64>) -> Result<()> {
         crate::catalog::check_database(database)?;
         self.statement(|tx| {
             let mut settings = Writer::new();
@@ -342,7 +342,7 @@ impl DocumentsTx<'_> {
 }
 
 /// Rejects a collection that has references, or that others refer to.
-fn check_no_references(definition: &Definition) -> Result<(), DocumentsError> {
+fn check_no_references(definition: &Definition) -> Result<()> {
     if definition.referenced_by.is_empty() && definition.options.references.is_empty() {
         return Ok(());
     }
@@ -356,7 +356,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::create_collection`].
-    pub fn create(&self, options: CollectionOptions) -> Result<bool, DocumentsError> {
+    pub fn create(&self, options: CollectionOptions) -> Result<bool> {
         self.documents().transact(Durability::Sync, |tx| tx.create_collection(self, options.clone()))
     }
 
@@ -364,7 +364,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::set_options`].
-    pub fn set_options(&self, options: CollectionOptions) -> Result<(), DocumentsError> {
+    pub fn set_options(&self, options: CollectionOptions) -> Result<()> {
         self.documents().transact(Durability::Sync, |tx| tx.set_options(self, options.clone()))
     }
 
@@ -372,7 +372,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::drop_collection`].
-    pub fn drop_collection(&self) -> Result<bool, DocumentsError> {
+    pub fn drop_collection(&self) -> Result<bool> {
         self.documents().transact(Durability::Sync, |tx| tx.drop_collection(self))
     }
 }

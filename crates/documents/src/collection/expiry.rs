@@ -8,7 +8,7 @@ use core::time::Duration;
 use ropewalk_engine::{Durability, PeriodicTask};
 
 use crate::catalog::definition::Index;
-use crate::error::DocumentsError;
+use crate::error::Result;
 use crate::lang::{Filter, Options, Value, Writer};
 use crate::model::Documents;
 use crate::model::handle::Collection;
@@ -26,7 +26,7 @@ impl Documents {
     ///
     /// # Errors
     /// The engine's; a reference that forbids it.
-    pub fn sweep_expired(&self) -> Result<u64, DocumentsError> {
+    pub fn sweep_expired(&self) -> Result<u64> {
         let mut deleted = 0;
         for database in self.databases()? {
             for name in self.collections(&database)? {
@@ -42,7 +42,7 @@ impl Documents {
         Ok(deleted)
     }
 
-    fn sweep(&self, collection: &Collection, index: &Index, seconds: i64) -> Result<u64, DocumentsError> {
+    fn sweep(&self, collection: &Collection, index: &Index, seconds: i64) -> Result<u64> {
         // Only a damaged definition has an index without fields.
         let Some(field) = index.fields().first() else { return Ok(0) };
         let now_ms = self.now_ms();

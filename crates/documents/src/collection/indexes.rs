@@ -8,11 +8,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ropewalk_engine::Durability;
+use ropewalk_engine::{Durability, KeySpan};
 
 use crate::catalog::definition::{Definition, INDEXES_MAX, Index, IndexDef, IndexParts, wildcard_root};
 use crate::catalog::object_range;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::{entries, id_part};
 use crate::lang::{Doc, DocBuf, Value, Writer};
 use crate::model::Documents;
@@ -34,7 +34,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         def: &IndexDef,
         ready: bool,
-    ) -> Result<(Arc<Index>, bool), DocumentsError> {
+    ) -> Result<(Arc<Index>, bool)> {
         def.check(collection.name())?;
         let definition = match self.definition_of(collection)? {
             Some(definition) => definition,
@@ -68,7 +68,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// An index with that name or those fields exists with other options; documents violate its uniqueness.
-    pub fn create_index(&mut self, collection: &Collection, def: &IndexDef) -> Result<bool, DocumentsError> {
+    pub fn create_index(&mut self, collection: &Collection, def: &IndexDef) -> Result<bool> {
         self.statement(|tx| {
             let (index, new) = tx.declare_index(collection, def, true)?;
             let mut next = Vec::new();
@@ -86,7 +86,7 @@ impl DocumentsTx<'_> {
         name: &str,
         next: &[u8],
         limit: usize,
-    ) -> Result<Option<Vec<u8>>, DocumentsError> {
+    ) -> Result<Option<Vec<u8>>> {
         let mut definition = self.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
         self.guard_definition(&definition);
         let place = definition.indexes.iter().position(|index| index.name == name);
@@ -96,7 +96,7 @@ impl DocumentsTx<'_> {
         let (start, end) = object_range(definition.id);
         let start = if next.is_empty() { start.to_vec() } else { next.to_vec() };
         let (mut found, mut bytes) = (Vec::new(), 0);
-        self.walk(&start, Some(&end), false, &mut |key, value| {
+        self.walk(KeySpan::forward(&start, Some(&end)), &mut |key, value| {
             bytes += value.len();
             found.push((key.to_vec(), value.to_vec()));
             found.len() < limit && bytes < BATCH_BYTES
@@ -128,7 +128,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         name: &str,
         change: impl FnOnce(&mut IndexParts),
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let definition = self.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
         let there = definition.index_named(name)?;
         let index = there.with(change)?;
@@ -149,12 +149,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownIndex`].
-    pub fn hide_index(
-        &mut self,
-        collection: &Collection,
-        name: &str,
-        hidden: bool,
-    ) -> Result<(), DocumentsError> {
+    pub fn hide_index(&mut self, collection: &Collection, name: &str, hidden: bool) -> Result<()> {
         self.statement(|tx| tx.change_index(collection, name, |parts| parts.def.hidden = hidden))
     }
 
@@ -162,12 +157,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownIndex`]; an index on several fields; an invalid number of seconds.
-    pub fn expire_index_after(
-        &mut self,
-        collection: &Collection,
-        name: &str,
-        seconds: i64,
-    ) -> Result<(), DocumentsError> {
+    pub fn expire_index_after(&mut self, collection: &Collection, name: &str, seconds: i64) -> Result<()> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             let index = definition.index_named(name)?;
@@ -181,7 +171,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownIndex`]; the index on `_id` cannot be dropped.
-    pub fn drop_index(&mut self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
+    pub fn drop_index(&mut self, collection: &Collection, name: &str) -> Result<()> {
         self.statement(|tx| {
             if name == crate::catalog::definition::ID_INDEX {
                 return Err(DocumentsError::InvalidOptions { what: "cannot drop the index on _id".into() });
@@ -222,11 +212,7 @@ fn told(index: &Index) -> DocBuf {
 }
 
 /// The existing index that matches `def`, if any.
-fn same_index(
-    definition: &Definition,
-    name: &str,
-    def: &IndexDef,
-) -> Result<Option<Arc<Index>>, DocumentsError> {
+fn same_index(definition: &Definition, name: &str, def: &IndexDef) -> Result<Option<Arc<Index>>> {
     let bytes = |def: &IndexDef| def.partial.as_ref().map(|partial| partial.bytes().to_vec());
     let fields = |def: &IndexDef| {
         def.fields.iter().map(|field| (field.path.clone(), field.descending)).collect::<Vec<_>>()
@@ -258,7 +244,7 @@ impl Documents {
     /// # Errors
     /// An index with that name or those fields exists with other options. Documents violate its uniqueness:
     /// the index is dropped then.
-    pub fn create_index(&self, collection: &Collection, def: &IndexDef) -> Result<bool, DocumentsError> {
+    pub fn create_index(&self, collection: &Collection, def: &IndexDef) -> Result<bool> {
         let (index, new) = self
             .transact(Durability::Sync, |tx| tx.statement(|tx| tx.declare_index(collection, def, false)))?;
         if index.ready {
@@ -272,7 +258,7 @@ impl Documents {
     ///
     /// # Errors
     /// As [`Documents::create_index`], of the first index that cannot be completed.
-    pub fn resume_builds(&self) -> Result<usize, DocumentsError> {
+    pub fn resume_builds(&self) -> Result<usize> {
         let mut resumed = 0;
         for database in self.databases()? {
             for name in self.collections(&database)? {
@@ -288,14 +274,14 @@ impl Documents {
     }
 
     /// Fills a declared index and publishes it.
-    fn complete(&self, collection: &Collection, index: &str) -> Result<(), DocumentsError> {
+    fn complete(&self, collection: &Collection, index: &str) -> Result<()> {
         self.fill(collection, index).inspect_err(|_| {
             // A half-built index is useless; if the drop fails, too, the user can drop it.
             let _ = self.transact(Durability::Sync, |tx| tx.drop_index(collection, index));
         })
     }
 
-    fn fill(&self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
+    fn fill(&self, collection: &Collection, name: &str) -> Result<()> {
         let mut batch = BATCH;
         let mut next = Vec::new();
         loop {
@@ -327,7 +313,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Documents::create_index`].
-    pub fn create_index(&self, def: &IndexDef) -> Result<bool, DocumentsError> {
+    pub fn create_index(&self, def: &IndexDef) -> Result<bool> {
         self.documents().create_index(self, def)
     }
 
@@ -335,7 +321,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::drop_index`].
-    pub fn drop_index(&self, name: &str) -> Result<(), DocumentsError> {
+    pub fn drop_index(&self, name: &str) -> Result<()> {
         self.documents().transact(Durability::Sync, |tx| tx.drop_index(self, name))
     }
 }

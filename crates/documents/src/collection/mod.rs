@@ -8,3 +8,4 @@ pub(crate) mod capped;
 pub(crate) mod ddl;
 pub(crate) mod expiry;
 pub(crate) mod indexes;
+pub(crate) mod views;

@@ -12,7 +12,7 @@
 use ropewalk_base::{Decoder, put_varint};
 
 use crate::catalog::definition::{Definition, Index};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::wildcard;
 use crate::lang::key::IndexField;
 use crate::lang::tree::Tree;
@@ -25,35 +25,27 @@ pub const KEY_BYTES_MAX: usize = 24 << 10;
 pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
 
 /// The key of the document with this `_id`.
-pub(crate) fn document_key(collection: u32, id: Value<'_>) -> Result<Vec<u8>, DocumentsError> {
+pub(crate) fn document_key(collection: u32, id: Value<'_>) -> Result<Vec<u8>> {
     let mut key = Vec::with_capacity(40);
     put_document_key(collection, id, &mut key)?;
     Ok(key)
 }
 
 /// Replaces `out` by the key of the document with this `_id`.
-pub(crate) fn put_document_key(
-    collection: u32,
-    id: Value<'_>,
-    out: &mut Vec<u8>,
-) -> Result<(), DocumentsError> {
+pub(crate) fn put_document_key(collection: u32, id: Value<'_>, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     append_document_key(collection, id, out)
 }
 
 /// Appends the key of the document with this `_id`.
-pub(crate) fn append_document_key(
-    collection: u32,
-    id: Value<'_>,
-    out: &mut Vec<u8>,
-) -> Result<(), DocumentsError> {
+pub(crate) fn append_document_key(collection: u32, id: Value<'_>, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.extend_from_slice(&collection.to_be_bytes());
     lang::key::encode(id, false, out);
     too_long("_id", out.len() - start - 4)
 }
 
-fn too_long(what: &'static str, bytes: usize) -> Result<(), DocumentsError> {
+fn too_long(what: &'static str, bytes: usize) -> Result<()> {
     if bytes > KEY_BYTES_MAX {
         return Err(DocumentsError::TooLarge { what, bytes, max: KEY_BYTES_MAX });
     }
@@ -91,7 +83,7 @@ pub(crate) fn entries(
     index: &Index,
     doc: Doc<'_>,
     id_key: &[u8],
-) -> Result<Entries, DocumentsError> {
+) -> Result<Entries> {
     if let Some(partial) = &index.partial
         && !partial.matches(doc)?
     {
@@ -104,7 +96,7 @@ pub(crate) fn entries(
             too_long("index key", fields.len())?;
             Ok(entry(index, fields, id_key, &types))
         };
-        let mut entries = keys.iter().map(entry).collect::<Result<Vec<_>, DocumentsError>>()?;
+        let mut entries = keys.iter().map(entry).collect::<Result<Vec<_>>>()?;
         entries.sort_unstable();
         return Ok(Entries { entries, multikey: vec![true] });
     }
@@ -215,7 +207,7 @@ pub(crate) fn document_of(
     index: &Index,
     key: &[u8],
     value: &[u8],
-) -> Result<Vec<u8>, DocumentsError> {
+) -> Result<Vec<u8>> {
     let id_key = parts(index, key, value).map(|(_, id_key, _)| id_key);
     let damaged = || {
         let place = format!("collection {:?}, index {:?}", collection.name, index.name);

@@ -11,7 +11,7 @@ use ropewalk_engine::ReadView;
 use crate::catalog::Spaces;
 use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::KeyRange;
 use crate::lang::display;
 
@@ -82,7 +82,7 @@ pub(crate) fn verify(
     (definition, order): (&Definition, u32),
     count: u64,
     mut tell: impl FnMut(String),
-) -> Result<(), DocumentsError> {
+) -> Result<()> {
     let name = &definition.name;
     let (start, end) = range(order);
     let mut cursor = read.cursor(spaces.documents);

@@ -9,7 +9,7 @@ use ropewalk_engine::{EngineError, ReadView};
 
 use crate::catalog::definition::Definition;
 use crate::catalog::{Spaces, object_range};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::{document_key, document_of, entries, id_of, id_part};
 use crate::index::order;
 use crate::lang::Doc;
@@ -47,7 +47,7 @@ impl Lines {
     }
 }
 
-fn all(spaces: Spaces, read: ReadView<'_>, lines: &mut Lines) -> Result<(), DocumentsError> {
+fn all(spaces: Spaces, read: ReadView<'_>, lines: &mut Lines) -> Result<()> {
     let mut definitions = BTreeMap::new();
     let mut cursor = read.cursor(spaces.catalog);
     cursor.seek(b"c")?;
@@ -100,7 +100,7 @@ pub(crate) fn documents(
     read: ReadView<'_>,
     definition: &Definition,
     lines: &mut Lines,
-) -> Result<(u64, Vec<u64>), DocumentsError> {
+) -> Result<(u64, Vec<u64>)> {
     let name = &definition.name;
     let (start, end) = object_range(definition.id);
     let mut cursor = read.cursor(spaces.documents);

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 
 /// Memory of one command unless its budget says otherwise.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
@@ -56,7 +56,7 @@ impl SharedMemory {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> Result<(), LangError> {
+    fn take(&self, bytes: u64) -> LangResult<()> {
         let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.max);
         if self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             refuse!(ExceededMemoryLimit, "all commands together hold their limit of {} bytes", self.max);
@@ -71,7 +71,7 @@ impl SharedMemory {
 }
 
 /// Whether a command may continue.
-type CancelCheck = dyn Fn() -> Result<(), LangError> + Send + Sync;
+type CancelCheck = dyn Fn() -> LangResult<()> + Send + Sync;
 
 /// The memory of one command, and the check whether it may continue. Cheap to clone.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ impl Budget {
     pub fn new(
         max: usize,
         shared: Option<Arc<SharedMemory>>,
-        look: impl Fn() -> Result<(), LangError> + Send + Sync + 'static,
+        look: impl Fn() -> LangResult<()> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(Inner { max, account: Mutex::default(), shared, look }))
     }
@@ -145,7 +145,7 @@ impl Budget {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    fn take(&self, what: &'static str, bytes: usize) -> Result<(), LangError> {
+    fn take(&self, what: &'static str, bytes: usize) -> LangResult<()> {
         let mut account = self.0.account.lock();
         let used = account.used.saturating_add(bytes);
         if used > self.0.max {
@@ -188,7 +188,7 @@ pub(crate) fn exceeded(what: &str, max: usize) -> LangError {
 ///
 /// # Errors
 /// The command was ended, or its time is over.
-pub(crate) fn steps(count: usize) -> Result<(), LangError> {
+pub(crate) fn steps(count: usize) -> LangResult<()> {
     match STEPS_LEFT.get().checked_sub(count as u64) {
         Some(left) => {
             STEPS_LEFT.set(left);
@@ -202,12 +202,12 @@ pub(crate) fn steps(count: usize) -> Result<(), LangError> {
 ///
 /// # Errors
 /// As [`steps`].
-pub(crate) fn byte_steps(bytes: usize) -> Result<(), LangError> {
+pub(crate) fn byte_steps(bytes: usize) -> LangResult<()> {
     steps(1 + bytes / BYTES_PER_STEP)
 }
 
 #[cold]
-fn look() -> Result<(), LangError> {
+fn look() -> LangResult<()> {
     STEPS_LEFT.set(STEPS_PER_LOOK);
     Budget::current().map_or(Ok(()), |budget| (budget.0.look)())
 }
@@ -230,7 +230,7 @@ impl Held {
     ///
     /// # Errors
     /// More than the command may hold, or all commands together.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), LangError> {
+    pub(crate) fn take(&self, bytes: usize) -> LangResult<()> {
         let own = self.bytes().saturating_add(bytes);
         match &self.budget {
             Some(budget) => budget.take(self.what, bytes)?,

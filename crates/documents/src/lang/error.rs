@@ -1,5 +1,8 @@
 use std::fmt;
 
+/// The result of most functions of this language.
+pub(crate) type LangResult<T, E = LangError> = core::result::Result<T, E>;
+
 /// An error of the document language, with MongoDB's code and name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -77,6 +80,7 @@ macro_rules! codes {
 
 codes! {
     BadValue = 2, "a value that cannot be used here";
+    GraphContainsCycle = 5, "views that read each other in a circle";
     FailedToParse = 9, "a query, update or option that is not understood";
     TypeMismatch = 14, "a value of the wrong type";
     Overflow = 15, "too deep, or too many";
@@ -92,6 +96,9 @@ codes! {
     ImmutableField = 66, "a change of `_id`";
     InvalidOptions = 72, "an option that is not allowed here";
     CommandNotSupported = 115, "a known feature that is not supported";
+    ViewDepthLimitExceeded = 165, "views that read too many others";
+    CommandNotSupportedOnView = 166, "an operation that a view does not have";
+    OptionNotSupportedOnView = 167, "a stage that a view cannot have";
     InvalidPipelineOperator = 168, "an unknown operator in an expression";
     CannotIndexParallelArrays = 171, "two parallel arrays in one index";
     NotImplemented = 238, "a known feature that is not implemented yet";

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::lang::budget::{self, Held};
-use crate::lang::error::LangError;
+use crate::lang::error::LangResult;
 
 /// The memory that the stages of one pipeline may hold together: a part of the command's budget.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl Memory {
 
 impl Holder {
     /// Takes so many bytes more.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), LangError> {
+    pub(crate) fn take(&self, bytes: usize) -> LangResult<()> {
         let used = self.memory.used.get().saturating_add(bytes);
         if used > self.memory.max {
             return Err(budget::exceeded(self.stage, self.memory.max));
@@ -42,7 +42,7 @@ impl Holder {
     }
 
     /// Takes or returns bytes.
-    pub(crate) fn change(&self, bytes: isize) -> Result<(), LangError> {
+    pub(crate) fn change(&self, bytes: isize) -> LangResult<()> {
         match usize::try_from(bytes) {
             Ok(more) => self.take(more),
             Err(_) => {

@@ -1,4 +1,5 @@
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
+use crate::lang::random::Random;
 use crate::lang::regex::Patterns;
 use crate::lang::value::{DocBuf, Value};
 
@@ -9,8 +10,8 @@ pub struct Options {
     pub now_ms: i64,
     /// The command's `let`: constants that expressions see as `$$name`.
     pub variables: Option<DocBuf>,
-    /// The seed of `$sample`; the same seed gives the same sample.
-    pub seed: u64,
+    /// The random numbers of `$sample`, `$rand` and `$sampleRate`.
+    pub random: Random,
     /// The regular expressions of the command.
     pub patterns: Patterns,
 }
@@ -20,7 +21,7 @@ impl Options {
     ///
     /// # Errors
     /// `CommandNotSupported`
-    pub fn refuse_collation(collation: Option<Value<'_>>) -> Result<(), LangError> {
+    pub fn refuse_collation(collation: Option<Value<'_>>) -> LangResult<()> {
         match collation {
             None => Ok(()),
             Some(Value::Document(doc)) if doc.is_empty() => Ok(()),

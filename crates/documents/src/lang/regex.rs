@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::lang::budget::steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 
 /// MongoDB's limit for the length of a pattern.
 const PATTERN_BYTES_MAX: usize = 32_764;
@@ -36,7 +36,7 @@ const BYTES_PER_STEP: u64 = 4;
 pub struct Patterns(Arc<Shared<CancelCheck>>);
 
 /// Whether a command may continue compiling.
-type CancelCheck = dyn Fn() -> Result<(), LangError> + Send + Sync;
+type CancelCheck = dyn Fn() -> LangResult<()> + Send + Sync;
 
 struct Shared<L: ?Sized> {
     compiled: Mutex<Compiled>,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Patterns {
 impl Patterns {
     /// Patterns of a command; `look` is called between two of them and may end it.
     #[must_use]
-    pub fn with_cancellation(look: impl Fn() -> Result<(), LangError> + Send + Sync + 'static) -> Self {
+    pub fn with_cancellation(look: impl Fn() -> LangResult<()> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared { compiled: Mutex::default(), bytes_max: PROGRAMS_BYTES_MAX, look }))
     }
 
@@ -75,7 +75,7 @@ impl Patterns {
     }
 
     /// Compiles. Options: `i`, `m`, `s`, `x`, and `u`, which is always on.
-    pub(crate) fn compile(&self, pattern: &str, options: &str) -> Result<Pattern, LangError> {
+    pub(crate) fn compile(&self, pattern: &str, options: &str) -> LangResult<Pattern> {
         let mut compiled = self.0.compiled.lock().unwrap_or_else(|held| held.into_inner());
         let key = (pattern.to_owned(), options.to_owned());
         if let Some(known) = compiled.known.get(&key) {
@@ -113,12 +113,12 @@ pub(crate) fn compile_steps() -> u64 {
 
 impl Pattern {
     /// Compiles a pattern that no command accounts for.
-    pub(crate) fn new(pattern: &str, options: &str) -> Result<Self, LangError> {
+    pub(crate) fn new(pattern: &str, options: &str) -> LangResult<Self> {
         Ok(Self::within(pattern, options, usize::MAX, true)?.0)
     }
 
     /// Compiles with a program of at most `left` bytes; returns the charged size.
-    fn within(pattern: &str, options: &str, left: usize, fast: bool) -> Result<(Self, usize), LangError> {
+    fn within(pattern: &str, options: &str, left: usize, fast: bool) -> LangResult<(Self, usize)> {
         if pattern.len() > PATTERN_BYTES_MAX {
             refuse!(
                 51091,
@@ -169,7 +169,7 @@ impl Pattern {
     ///
     /// # Errors
     /// A text too long for its program; an end of the command.
-    pub(crate) fn is_match(&self, text: &str) -> Result<bool, LangError> {
+    pub(crate) fn is_match(&self, text: &str) -> LangResult<bool> {
         self.check_work(text, 1)?;
         Ok(self.regex.is_match(text))
     }
@@ -178,13 +178,13 @@ impl Pattern {
     ///
     /// # Errors
     /// As [`Pattern::is_match`].
-    pub(crate) fn check_groups(&self, text: &str) -> Result<(), LangError> {
+    pub(crate) fn check_groups(&self, text: &str) -> LangResult<()> {
         self.check_work(text, 1 + self.regex.captures_len())
     }
 
     /// A search cannot be interrupted: at worst it visits all of the program at each byte, and copies all
     /// groups there.
-    fn check_work(&self, text: &str, factor: usize) -> Result<(), LangError> {
+    fn check_work(&self, text: &str, factor: usize) -> LangResult<()> {
         let work = text.len().saturating_mul(self.bytes).saturating_mul(factor);
         steps(work / MATCH_WORK_PER_STEP)?;
         if work > MATCH_WORK_MAX {
@@ -200,7 +200,7 @@ impl Pattern {
 
     /// Compiles, or reuses the pattern that this thread compiled last: an expression needs the same one for
     /// document after document.
-    pub(crate) fn again(pattern: &str, options: &str) -> Result<Self, LangError> {
+    pub(crate) fn again(pattern: &str, options: &str) -> LangResult<Self> {
         LAST.with_borrow_mut(|last| match last {
             Some(own) if own.pattern == pattern && own.options == options => Ok(own.clone()),
             _ => {

@@ -14,7 +14,7 @@
 use std::cell::RefCell;
 
 use crate::lang::budget::{Held, byte_steps, held, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::regex::{Pattern, Patterns};
 use crate::lang::value::number;
 use crate::lang::value::order;
@@ -89,12 +89,12 @@ impl Schema {
     ///
     /// # Errors
     /// `FailedToParse` for unknown or unsupported keywords, `TypeMismatch` for operands of other types.
-    pub fn parse(schema: Doc<'_>) -> Result<Self, LangError> {
+    pub fn parse(schema: Doc<'_>) -> LangResult<Self> {
         Self::parse_with(schema, &Patterns::default(), &held("a schema"))
     }
 
     /// Parses a schema whose patterns count among `patterns`, and its rules in `held`.
-    pub(crate) fn parse_with(schema: Doc<'_>, patterns: &Patterns, held: &Held) -> Result<Self, LangError> {
+    pub(crate) fn parse_with(schema: Doc<'_>, patterns: &Patterns, held: &Held) -> LangResult<Self> {
         parse(schema, At { depth: 0, patterns, held })
     }
 
@@ -102,7 +102,7 @@ impl Schema {
     ///
     /// # Errors
     /// An end of the command.
-    pub fn first_failure(&self, doc: Doc<'_>) -> Result<Option<String>, LangError> {
+    pub fn first_failure(&self, doc: Doc<'_>) -> LangResult<Option<String>> {
         let visit = Visit::default();
         let broken = self.broken(Value::Document(doc), &visit);
         match visit.0.into_inner() {
@@ -314,7 +314,7 @@ impl At<'_> {
     }
 }
 
-fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
+fn parse(schema: Doc<'_>, at: At<'_>) -> LangResult<Schema> {
     if at.depth > NESTING_MAX {
         refuse!(Overflow, "a $jsonSchema is nested deeper than {NESTING_MAX} levels");
     }
@@ -341,7 +341,7 @@ struct Keyword<'k> {
 
 impl Keyword<'_> {
     /// Adds the rules of the keyword; some keywords are part of another keyword's rule and add none.
-    fn parse_into(self, rules: &mut Vec<Rule>) -> Result<(), LangError> {
+    fn parse_into(self, rules: &mut Vec<Rule>) -> LangResult<()> {
         let Self { name, value, schema, at } = self;
         let rule = match name {
             "bsonType" | "type" => Rule::Types(types(name, value)?),
@@ -412,7 +412,7 @@ impl Keyword<'_> {
     }
 
     /// Parses a schema that the operand is or contains.
-    fn parse_inner(self, value: Value<'_>) -> Result<Schema, LangError> {
+    fn parse_inner(self, value: Value<'_>) -> LangResult<Schema> {
         match value {
             Value::Document(doc) => parse(doc, self.at.deeper()),
             other => refuse!(
@@ -425,7 +425,7 @@ impl Keyword<'_> {
     }
 
     /// The operand as a list of schemas.
-    fn parse_schemas(self) -> Result<Vec<Schema>, LangError> {
+    fn parse_schemas(self) -> LangResult<Vec<Schema>> {
         match self.value {
             Value::Array(array) if !array.is_empty() => {
                 array.values().map(|value| self.parse_inner(value)).collect()
@@ -439,7 +439,7 @@ impl Keyword<'_> {
     }
 
     /// The operand as a number of fields, elements or characters.
-    fn parse_count(self) -> Result<u64, LangError> {
+    fn parse_count(self) -> LangResult<u64> {
         match self.value.as_integer() {
             Some(count) if count >= 0 => Ok(count as u64),
             _ => refuse!(
@@ -452,7 +452,7 @@ impl Keyword<'_> {
     }
 
     /// The boolean of a keyword in the same schema; false without it.
-    fn read_flag(self, name: &str) -> Result<bool, LangError> {
+    fn read_flag(self, name: &str) -> LangResult<bool> {
         match self.schema.get(name) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(flag),
@@ -461,7 +461,7 @@ impl Keyword<'_> {
     }
 
     /// The operand as a number that values are compared with.
-    fn parse_bound(self) -> Result<Owned, LangError> {
+    fn parse_bound(self) -> LangResult<Owned> {
         if self.value.is_number() {
             Ok(Owned::from(self.value))
         } else {
@@ -474,7 +474,7 @@ impl Keyword<'_> {
         }
     }
 
-    fn parse_divisor(self) -> Result<Owned, LangError> {
+    fn parse_divisor(self) -> LangResult<Owned> {
         let divisor = self.parse_bound()?;
         if order::compare(divisor.value(), Value::Int32(0)).is_le() {
             refuse!(FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
@@ -483,7 +483,7 @@ impl Keyword<'_> {
     }
 
     /// Checks that the bound exists which `exclusiveMinimum` or `exclusiveMaximum` excludes.
-    fn check_exclusive(self) -> Result<(), LangError> {
+    fn check_exclusive(self) -> LangResult<()> {
         let of = if self.name == "exclusiveMinimum" { "minimum" } else { "maximum" };
         if self.schema.get(of).is_none() {
             refuse!(
@@ -495,7 +495,7 @@ impl Keyword<'_> {
         Ok(())
     }
 
-    fn parse_dependencies(self, rules: &mut Vec<Rule>) -> Result<(), LangError> {
+    fn parse_dependencies(self, rules: &mut Vec<Rule>) -> LangResult<()> {
         let Value::Document(dependencies) = self.value else {
             refuse!(TypeMismatch, "$jsonSchema keyword 'dependencies' must be an object");
         };
@@ -512,7 +512,7 @@ impl Keyword<'_> {
     }
 }
 
-fn names(keyword: &str, value: Value<'_>) -> Result<Vec<String>, LangError> {
+fn names(keyword: &str, value: Value<'_>) -> LangResult<Vec<String>> {
     let names: Option<Vec<String>> = match value {
         Value::Array(names) if !names.is_empty() => {
             names.values().map(|name| name.as_str().map(str::to_owned)).collect()
@@ -526,8 +526,8 @@ fn names(keyword: &str, value: Value<'_>) -> Result<Vec<String>, LangError> {
 }
 
 /// `bsonType` has BSON's names, `type` those of JSON.
-fn types(keyword: &str, value: Value<'_>) -> Result<Vec<u8>, LangError> {
-    let one = |name: &str| -> Result<Vec<u8>, LangError> {
+fn types(keyword: &str, value: Value<'_>) -> LangResult<Vec<u8>> {
+    let one = |name: &str| -> LangResult<Vec<u8>> {
         let json = keyword == "type";
         Ok(match name {
             "number" => vec![tag::DOUBLE, tag::INT32, tag::INT64, tag::DECIMAL],
@@ -549,7 +549,7 @@ fn types(keyword: &str, value: Value<'_>) -> Result<Vec<u8>, LangError> {
     }
 }
 
-fn others(keyword: &str, value: Option<Value<'_>>, at: At<'_>) -> Result<Others, LangError> {
+fn others(keyword: &str, value: Option<Value<'_>>, at: At<'_>) -> LangResult<Others> {
     Ok(match value {
         None | Some(Value::Bool(true)) => Others::Anything,
         Some(Value::Bool(false)) => Others::Nothing,
@@ -560,8 +560,8 @@ fn others(keyword: &str, value: Option<Value<'_>>, at: At<'_>) -> Result<Others,
     })
 }
 
-fn properties(schema: Doc<'_>, at: At<'_>) -> Result<Properties, LangError> {
-    let fields = |keyword: &str| -> Result<Vec<(String, Schema)>, LangError> {
+fn properties(schema: Doc<'_>, at: At<'_>) -> LangResult<Properties> {
+    let fields = |keyword: &str| -> LangResult<Vec<(String, Schema)>> {
         let Some(value) = schema.get(keyword) else { return Ok(Vec::new()) };
         let Value::Document(doc) = value else {
             refuse!(TypeMismatch, "$jsonSchema keyword '{keyword}' must be an object");
@@ -586,7 +586,7 @@ fn properties(schema: Doc<'_>, at: At<'_>) -> Result<Properties, LangError> {
     Ok(Properties { named: fields("properties")?, patterns, others })
 }
 
-fn items(schema: Doc<'_>, value: Value<'_>, at: At<'_>) -> Result<Items, LangError> {
+fn items(schema: Doc<'_>, value: Value<'_>, at: At<'_>) -> LangResult<Items> {
     let others = others("additionalItems", schema.get("additionalItems"), at)?;
     let mut items = Items { all: None, first: Vec::new(), others };
     match value {

@@ -20,7 +20,7 @@ use crate::catalog::{
     after_database, check_collection, check_database, database_key, definition_key, glob_matches, name_key,
     number, split_name,
 };
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::verify::{self, Validated};
 use crate::lang::{Doc, Value};
 use crate::model::counts::Count;
@@ -110,15 +110,12 @@ impl Collection {
     ///
     /// # Errors
     /// Damage.
-    pub fn definition(&self) -> Result<Option<Arc<Definition>>, DocumentsError> {
+    pub fn definition(&self) -> Result<Option<Arc<Definition>>> {
         self.definition_at(self.0.documents.engine.snapshot().read())
     }
 
     /// The definition as `read` sees it.
-    pub(crate) fn definition_at(
-        &self,
-        read: ReadView<'_>,
-    ) -> Result<Option<Arc<Definition>>, DocumentsError> {
+    pub(crate) fn definition_at(&self, read: ReadView<'_>) -> Result<Option<Arc<Definition>>> {
         let loaded = self.0.loaded.load();
         let last = &self.0.documents.model.last_ddl;
         match &*loaded {
@@ -128,7 +125,7 @@ impl Collection {
     }
 
     /// The definition as of the newest visible commit, and that commit.
-    pub(crate) fn newest(&self) -> Result<Arc<Loaded>, DocumentsError> {
+    pub(crate) fn newest(&self) -> Result<Arc<Loaded>> {
         let loaded = self.0.loaded.load();
         match &*loaded {
             Some(loaded) if self.0.documents.model.last_ddl.seq() <= loaded.at => Ok(loaded.clone()),
@@ -138,7 +135,7 @@ impl Collection {
 
     /// The collection's number as of the newest visible commit.
     #[inline]
-    pub(crate) fn newest_id(&self) -> Result<Option<u32>, DocumentsError> {
+    pub(crate) fn newest_id(&self) -> Result<Option<u32>> {
         let loaded = self.0.loaded.load();
         let id = |loaded: &Loaded| loaded.definition.as_ref().map(|definition| definition.id);
         match &*loaded {
@@ -148,7 +145,7 @@ impl Collection {
     }
 
     #[cold]
-    fn load(&self, read: ReadView<'_>) -> Result<Arc<Loaded>, DocumentsError> {
+    fn load(&self, read: ReadView<'_>) -> Result<Arc<Loaded>> {
         let loaded = self.0.loaded.load();
         let model = &self.0.documents.model;
         let found = match find(model, read, &self.0.database, &self.0.name)? {
@@ -170,7 +167,7 @@ impl Collection {
     ///
     /// # Errors
     /// Damage.
-    pub fn estimated_count(&self) -> Result<Count, DocumentsError> {
+    pub fn estimated_count(&self) -> Result<Count> {
         match self.newest()?.definition.as_ref() {
             Some(definition) => self.0.documents.model.count(&self.0.documents.engine, definition.id),
             None => Ok(Count::default()),
@@ -182,7 +179,7 @@ impl Collection {
     ///
     /// # Errors
     /// Damage.
-    pub fn unruled_count(&self) -> Result<Option<Count>, DocumentsError> {
+    pub fn unruled_count(&self) -> Result<Option<Count>> {
         match self.newest()?.definition.as_ref() {
             Some(definition) if definition.options.rules.is_some() => Ok(None),
             _ => self.estimated_count().map(Some),
@@ -195,7 +192,7 @@ impl Collection {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownCollection`]; the engine's.
-    pub fn validate(&self) -> Result<Validated, DocumentsError> {
+    pub fn validate(&self) -> Result<Validated> {
         let documents_model = self.documents();
         let snapshot = documents_model.engine.snapshot();
         let definition = self.definition_at(snapshot.read())?.ok_or_else(|| self.unknown())?;
@@ -213,7 +210,7 @@ pub(crate) fn find(
     read: ReadView<'_>,
     database: &str,
     name: &str,
-) -> Result<Option<u32>, DocumentsError> {
+) -> Result<Option<u32>> {
     let Some(stored) = read.get(model.spaces().catalog, &name_key(database, name))? else { return Ok(None) };
     number(&stored).map(Some).ok_or_else(|| DocumentsError::damaged(format!("name {name:?}"), "a number"))
 }
@@ -224,7 +221,7 @@ pub(crate) fn definition(
     read: ReadView<'_>,
     id: u32,
     old: Option<&Arc<Definition>>,
-) -> Result<Arc<Definition>, DocumentsError> {
+) -> Result<Arc<Definition>> {
     let stored = read
         .get(model.spaces().catalog, &definition_key(id))?
         .ok_or_else(|| DocumentsError::damaged(format!("collection {id}"), "its definition is missing"))?;
@@ -239,11 +236,7 @@ pub(crate) fn definition(
 }
 
 /// Most bytes of documents of a database.
-pub(crate) fn quota(
-    model: &DocumentsModel,
-    read: ReadView<'_>,
-    database: &str,
-) -> Result<Option<u64>, DocumentsError> {
+pub(crate) fn quota(model: &DocumentsModel, read: ReadView<'_>, database: &str) -> Result<Option<u64>> {
     let Some(stored) = read.get(model.spaces().catalog, &database_key(database))? else { return Ok(None) };
     Ok(quota_of(&stored))
 }
@@ -260,7 +253,7 @@ impl Documents {
     ///
     /// # Errors
     /// Names that no database or collection may have.
-    pub fn collection(&self, database: &str, name: &str) -> Result<Collection, DocumentsError> {
+    pub fn collection(&self, database: &str, name: &str) -> Result<Collection> {
         check_database(database)?;
         check_collection(name)?;
         Ok(self.handle(database, name))
@@ -281,7 +274,7 @@ impl Documents {
     ///
     /// # Errors
     /// Damage.
-    pub fn quota(&self, database: &str) -> Result<Option<u64>, DocumentsError> {
+    pub fn quota(&self, database: &str) -> Result<Option<u64>> {
         quota(&self.model, self.engine.snapshot().read(), database)
     }
 
@@ -289,7 +282,7 @@ impl Documents {
     ///
     /// # Errors
     /// Damage.
-    pub fn databases(&self) -> Result<Vec<String>, DocumentsError> {
+    pub fn databases(&self) -> Result<Vec<String>> {
         self.databases_after(None, usize::MAX, |_| true)
     }
 
@@ -303,7 +296,7 @@ impl Documents {
         after: Option<&str>,
         max: usize,
         is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<String>, DocumentsError> {
+    ) -> Result<Vec<String>> {
         let snapshot = self.engine.snapshot();
         let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
         let mut names = Vec::new();
@@ -324,7 +317,7 @@ impl Documents {
     ///
     /// # Errors
     /// Damage.
-    pub fn collections(&self, database: &str) -> Result<Vec<String>, DocumentsError> {
+    pub fn collections(&self, database: &str) -> Result<Vec<String>> {
         self.names_after(self.engine.snapshot().read(), (database, None), None, usize::MAX)
     }
 
@@ -339,7 +332,7 @@ impl Documents {
         glob: Option<&str>,
         after: Option<&str>,
         max: usize,
-    ) -> Result<Vec<String>, DocumentsError> {
+    ) -> Result<Vec<String>> {
         self.names_after(self.engine.snapshot().read(), (database, glob), after, max)
     }
 
@@ -349,7 +342,7 @@ impl Documents {
         (database, glob): (&str, Option<&str>),
         after: Option<&str>,
         max: usize,
-    ) -> Result<Vec<String>, DocumentsError> {
+    ) -> Result<Vec<String>> {
         let literal = glob.and_then(|glob| glob.split(['*', '?']).next()).unwrap_or_default();
         let prefix = name_key(database, literal);
         // The first key after that of the name.
@@ -370,7 +363,7 @@ impl Documents {
     ///
     /// # Errors
     /// Damage.
-    pub fn database_bytes(&self, database: &str) -> Result<u64, DocumentsError> {
+    pub fn database_bytes(&self, database: &str) -> Result<u64> {
         let mut bytes = 0;
         for name in self.collections(database)? {
             bytes += self.handle(database, &name).estimated_count()?.bytes;
@@ -382,7 +375,7 @@ impl Documents {
     ///
     /// # Errors
     /// Damage.
-    pub fn unruled_bytes(&self, database: &str) -> Result<u64, DocumentsError> {
+    pub fn unruled_bytes(&self, database: &str) -> Result<u64> {
         let mut bytes = 0;
         for name in self.collections(database)? {
             bytes += self.handle(database, &name).unruled_count()?.map_or(0, |count| count.bytes);

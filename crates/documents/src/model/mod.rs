@@ -12,6 +12,7 @@ pub(crate) mod commit_section;
 pub(crate) mod counts;
 pub(crate) mod difference;
 pub(crate) mod handle;
+pub(crate) mod uses;
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +27,7 @@ use ropewalk_engine::{
 use ropewalk_store::{KeyspaceOptions, Store};
 
 use crate::catalog::{SEQUENCE_KEY, Spaces, number, object_range};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::model::commit_section::What;
 use crate::model::counts::{Asked, Count, Counts};
 
@@ -48,6 +49,7 @@ pub struct DocumentsModel {
     /// The part of new ObjectIds that identifies this process.
     process: OnceLock<u64>,
     pub(crate) counts: Counts,
+    pub(crate) uses: uses::IndexUses,
 }
 
 impl DocumentsModel {
@@ -61,7 +63,7 @@ impl DocumentsModel {
     }
 
     /// A number for a new collection or index.
-    pub(crate) fn new_number(&self, engine: &Engine) -> Result<u32, DocumentsError> {
+    pub(crate) fn new_number(&self, engine: &Engine) -> Result<u32> {
         let mut numbers = self.numbers.lock();
         let catalog = self.spaces().catalog;
         let (next, reserved) = match *numbers {
@@ -96,7 +98,7 @@ impl DocumentsModel {
 
     /// Documents and bytes of a collection as of the newest visible commit. The first call scans the
     /// collection's keys.
-    pub(crate) fn count(&self, engine: &Engine, collection: u32) -> Result<Count, DocumentsError> {
+    pub(crate) fn count(&self, engine: &Engine, collection: u32) -> Result<Count> {
         loop {
             match self.counts.ask(collection, engine.seq()) {
                 Asked::Known(count) => return Ok(count),
@@ -120,12 +122,7 @@ impl DocumentsModel {
         }
     }
 
-    fn walk(
-        &self,
-        engine: &Engine,
-        collection: u32,
-        applied: Seq,
-    ) -> Result<(Seq, i64, i64), DocumentsError> {
+    fn walk(&self, engine: &Engine, collection: u32, applied: Seq) -> Result<(Seq, i64, i64)> {
         engine.wait_until_visible(applied)?;
         let snapshot = engine.snapshot();
         let (start, end) = object_range(collection);

@@ -7,16 +7,22 @@ use std::cell::RefCell;
 
 use ropewalk_engine::Snapshot;
 
-use crate::error::DocumentsError;
-use crate::lang::{Code, DocBuf, Filter, LangError, Pipeline, Source, Stream};
+use crate::error::{DocumentsError, Result};
+use crate::lang::{Code, DocBuf, Filter, LangError, Options, Pipeline, Source, Stream};
 use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::read::{Find, Rows};
+use crate::query::view::view_documents;
 use crate::transaction::source::CancelCheck;
 use crate::transaction::tx::DocumentsTx;
 
 /// Memory that the stages of one pipeline may hold, bytes.
 pub const PIPELINE_BYTES_MAX: usize = 100 << 20;
+
+/// Options of the pipelines of views.
+fn options(documents: &Documents) -> Options {
+    Options { now_ms: documents.now_ms(), ..Options::default() }
+}
 
 /// The collections of a database at one snapshot.
 struct AtSnapshot {
@@ -28,9 +34,16 @@ struct AtSnapshot {
 impl Source for AtSnapshot {
     type Error = DocumentsError;
 
-    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let collection = self.documents.collection(&self.database, collection)?;
-        Ok(Box::new(collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone()))?))
+        match collection.find_at(self.snapshot.clone(), &Find::matching(filter.clone())) {
+            Ok(found) => Ok(Box::new(found)),
+            Err(error) if error.is_view() => match collection.view_at(&self.snapshot)? {
+                Some(view) => view_documents(&view, filter, &options(&self.documents), self),
+                None => Err(error),
+            },
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -47,7 +60,7 @@ impl Inside<'_, '_> {
         &self,
         collection: &Collection,
         filter: Filter,
-    ) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    ) -> Result<Stream<'_, DocumentsError>> {
         let mut rows = Rows::shown(&mut **self.tx.borrow_mut(), collection, Find::matching(filter))?;
         Ok(Box::new(std::iter::from_fn(move || match rows.next(&mut **self.tx.borrow_mut()) {
             Ok(found) => found.map(|(_, stored)| Ok(DocBuf::trusted(stored))),
@@ -59,18 +72,30 @@ impl Inside<'_, '_> {
 impl Source for Inside<'_, '_> {
     type Error = DocumentsError;
 
-    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let collection = self.tx.borrow().collection(&self.database, collection)?;
-        self.stream(&collection, filter.clone())
+        match self.stream(&collection, filter.clone()) {
+            Err(error) if error.is_view() => {
+                let (view, options) = {
+                    let mut tx = self.tx.borrow_mut();
+                    (tx.stored_view(&self.database, collection.name())?, options(tx.documents))
+                };
+                match view {
+                    Some(view) => view_documents(&view, filter, &options, self),
+                    None => Err(error),
+                }
+            }
+            other => other,
+        }
     }
 
-    fn look(&self) -> Result<(), DocumentsError> {
+    fn look(&self) -> Result<()> {
         self.look.map_or(Ok(()), |look| look())
     }
 }
 
 /// Collects the results, within the memory limit.
-pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>, DocumentsError> {
+pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>> {
     let (mut documents, mut bytes) = (Vec::new(), 0);
     for document in stream {
         let document = document?.compact();
@@ -100,8 +125,8 @@ impl Collection {
         &self,
         snapshot: Snapshot,
         pipeline: &Pipeline,
-        each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
-    ) -> Result<(), DocumentsError> {
+        each: &mut dyn FnMut(DocBuf) -> Result<bool>,
+    ) -> Result<()> {
         if let Some(output) = pipeline.output() {
             let what = format!("writing to {:?} requires a transaction, not a snapshot", output.collection);
             return Err(DocumentsError::InvalidOptions { what });
@@ -111,7 +136,7 @@ impl Collection {
         let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
             Box::new(std::iter::empty())
         } else {
-            Box::new(self.find_at(source.snapshot.clone(), &Find::matching(leading(pipeline)))?)
+            source.find(self.name(), &leading(pipeline))?
         };
         for document in pipeline.run(input, &source, PIPELINE_BYTES_MAX)? {
             if !each(document?)? {
@@ -128,7 +153,7 @@ pub(crate) struct Nothing;
 impl Source for Nothing {
     type Error = DocumentsError;
 
-    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
+    fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>> {
         let what = "this pipeline cannot read other collections".to_owned();
         Err(DocumentsError::InvalidOptions { what })
     }

@@ -1,6 +1,6 @@
 //! The reads of [`DocumentsRead`] as methods of the types themselves, so that applications import no trait.
 
-use crate::error::DocumentsError;
+use crate::error::Result;
 use crate::lang::{DocBuf, Filter, Owned, Value};
 use crate::model::handle::Collection;
 use crate::query::read::{DocumentsRead, Find};
@@ -18,7 +18,7 @@ macro_rules! reads {
                 &mut self,
                 collection: &Collection,
                 id: Value<'_>,
-            ) -> Result<Option<DocBuf>, DocumentsError> {
+            ) -> Result<Option<DocBuf>> {
                 DocumentsRead::get(self, collection, id)
             }
 
@@ -31,7 +31,7 @@ macro_rules! reads {
                 &mut self,
                 collection: &Collection,
                 find: &Find,
-            ) -> Result<Vec<DocBuf>, DocumentsError> {
+            ) -> Result<Vec<DocBuf>> {
                 DocumentsRead::find(self, collection, find)
             }
 
@@ -43,7 +43,7 @@ macro_rules! reads {
                 &mut self,
                 collection: &Collection,
                 find: &Find,
-            ) -> Result<Option<DocBuf>, DocumentsError> {
+            ) -> Result<Option<DocBuf>> {
                 DocumentsRead::find_one(self, collection, find)
             }
 
@@ -55,8 +55,8 @@ macro_rules! reads {
                 &mut self,
                 collection: &Collection,
                 find: &Find,
-                each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
-            ) -> Result<(), DocumentsError> {
+                each: &mut dyn FnMut(DocBuf) -> Result<bool>,
+            ) -> Result<()> {
                 DocumentsRead::visit(self, collection, find, each)
             }
 
@@ -64,7 +64,7 @@ macro_rules! reads {
             ///
             /// # Errors
             /// As `find`.
-            pub fn count(&mut self, collection: &Collection, find: &Find) -> Result<u64, DocumentsError> {
+            pub fn count(&mut self, collection: &Collection, find: &Find) -> Result<u64> {
                 DocumentsRead::count(self, collection, find)
             }
 
@@ -77,7 +77,7 @@ macro_rules! reads {
                 collection: &Collection,
                 path: &str,
                 filter: &Filter,
-            ) -> Result<Vec<Owned>, DocumentsError> {
+            ) -> Result<Vec<Owned>> {
                 DocumentsRead::distinct(self, collection, path, filter)
             }
         }

@@ -8,3 +8,4 @@ pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod snapshot_reads;
+pub(crate) mod view;

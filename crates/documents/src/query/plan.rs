@@ -17,7 +17,7 @@ use ropewalk_engine::{Cursor, ReadView};
 
 use crate::catalog::Spaces;
 use crate::catalog::definition::{Definition, ID_INDEX, Index, pattern};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::KeyRange;
 use crate::index::order;
 use crate::index::wildcard;
@@ -85,6 +85,14 @@ pub(crate) struct Plan {
     /// Candidates that lost.
     pub(crate) rejected: Vec<Part>,
     pub(crate) fetch: Fetch,
+}
+
+impl Plan {
+    /// Numbers of the indexes that are used; that of the collection is the index on `_id`.
+    pub(crate) fn objects(&self, definition: &Definition) -> impl Iterator<Item = u32> {
+        let used = self.parts.iter().filter(|part| !part.is_scan());
+        used.map(move |part| part.index.as_ref().map_or(definition.id, |index| index.object))
+    }
 }
 
 /// Requirements of the query to plan.
@@ -322,7 +330,7 @@ fn usable(index: &Index) -> bool {
     index.ready && !index.def.hidden
 }
 
-fn hinted<'d>(definition: &'d Definition, hint: &Hint) -> Result<Option<&'d Arc<Index>>, DocumentsError> {
+fn hinted<'d>(definition: &'d Definition, hint: &Hint) -> Result<Option<&'d Arc<Index>>> {
     let same = |fields: &[IndexField], wanted: &[(String, bool)]| {
         fields.len() == wanted.len()
             && fields
@@ -366,7 +374,7 @@ pub(crate) fn plan(
     spaces: Spaces,
     read: ReadView<'_>,
     wish: &Wish<'_>,
-) -> Result<Plan, DocumentsError> {
+) -> Result<Plan> {
     let order = |part: &Part| match wish.sort {
         Some(sort) => part.order(sort),
         None => Some(false),
@@ -459,7 +467,7 @@ fn union(
     spaces: Spaces,
     read: ReadView<'_>,
     wish: &Wish<'_>,
-) -> Result<Option<Plan>, DocumentsError> {
+) -> Result<Option<Plan>> {
     let Some(branches) = wish.filter.branches().filter(|branches| branches.len() <= BRANCHES_MAX) else {
         return Ok(None);
     };
@@ -493,7 +501,7 @@ fn union(
 }
 
 /// Counts entries of the candidates until one has no more.
-fn race(spaces: Spaces, read: ReadView<'_>, candidates: &mut [Part]) -> Result<(), DocumentsError> {
+fn race(spaces: Spaces, read: ReadView<'_>, candidates: &mut [Part]) -> Result<()> {
     if candidates.len() < 2 {
         return Ok(());
     }
@@ -530,7 +538,7 @@ impl<'a> Runner<'a> {
         Self { cursor, ranges: part.ranges.clone(), at: 0, placed: false, counted: 0, ended: false }
     }
 
-    fn run(&mut self, goal: usize) -> Result<(), DocumentsError> {
+    fn run(&mut self, goal: usize) -> Result<()> {
         while self.counted < goal && !self.ended {
             let Some((start, end)) = self.ranges.get(self.at) else {
                 self.ended = true;

@@ -9,8 +9,10 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::document_key;
 use crate::lang::budget::Held;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Value, Writer};
@@ -65,7 +67,7 @@ impl Find {
     ///
     /// # Errors
     /// A document that is not a valid filter.
-    pub fn filter(filter: Doc<'_>) -> Result<Self, DocumentsError> {
+    pub fn filter(filter: Doc<'_>) -> Result<Self> {
         Ok(Self::matching(Filter::parse(filter, &lang::Options::default())?))
     }
 
@@ -123,6 +125,8 @@ pub(crate) struct Rows {
     scan: Option<Scan>,
     /// Documents ready to be returned, in order.
     ready: std::vec::IntoIter<Found>,
+    /// The first page was read.
+    begun: bool,
     sorted: bool,
     skipped: usize,
     given: usize,
@@ -137,20 +141,12 @@ const SORTED_BYTES: usize = 2 * size_of::<(Vec<u8>, u64, Found)>();
 
 impl Rows {
     /// Complete documents, without regard to the caller's rules; for internal checks.
-    pub(crate) fn new(
-        source: &mut dyn Source,
-        collection: &Collection,
-        find: Find,
-    ) -> Result<Self, DocumentsError> {
+    pub(crate) fn new(source: &mut dyn Source, collection: &Collection, find: Find) -> Result<Self> {
         Self::open(source, collection, find, &Needs::Documents)
     }
 
     /// Complete documents, for statements that write: these check the rules for the write itself.
-    pub(crate) fn to_write(
-        source: &mut dyn Source,
-        collection: &Collection,
-        find: Find,
-    ) -> Result<Self, DocumentsError> {
+    pub(crate) fn to_write(source: &mut dyn Source, collection: &Collection, find: Find) -> Result<Self> {
         let mut rows = Self::open(source, collection, find, &Needs::Documents)?;
         if !rows.find.depends_on_ids_alone() {
             rows.hide(source);
@@ -166,22 +162,13 @@ impl Rows {
     }
 
     /// Rows as the query returns them: documents have the fields of the projection, and may lack others.
-    pub(crate) fn shown(
-        source: &mut dyn Source,
-        collection: &Collection,
-        find: Find,
-    ) -> Result<Self, DocumentsError> {
+    pub(crate) fn shown(source: &mut dyn Source, collection: &Collection, find: Find) -> Result<Self> {
         let only = find.projection.as_ref().and_then(|projection| projection.only());
         Self::needing(source, collection, find, &only.map_or(Needs::Documents, Needs::Paths))
     }
 
     /// Rows with the fields in `needs`, filtered by the caller's rules.
-    fn needing(
-        source: &mut dyn Source,
-        collection: &Collection,
-        find: Find,
-        needs: &Needs,
-    ) -> Result<Self, DocumentsError> {
+    fn needing(source: &mut dyn Source, collection: &Collection, find: Find, needs: &Needs) -> Result<Self> {
         let caller = source.caller().cloned();
         let definition = source.definition_of(collection)?;
         if caller.is_none() || definition.is_none_or(|definition| definition.rules.is_none()) {
@@ -197,19 +184,24 @@ impl Rows {
         Ok(rows)
     }
 
-    fn open(
-        source: &mut dyn Source,
-        collection: &Collection,
-        find: Find,
-        needs: &Needs,
-    ) -> Result<Self, DocumentsError> {
+    fn open(source: &mut dyn Source, collection: &Collection, find: Find, needs: &Needs) -> Result<Self> {
         let definition = source.definition_of(collection)?;
         let scan = match definition {
             Some(definition) => Some(open(source, definition, &find, needs)?),
             None => None,
         };
         let ready = Vec::new().into_iter();
-        Ok(Self { find, scan, ready, sorted: false, skipped: 0, given: 0, caller: None, held: None })
+        Ok(Self {
+            find,
+            scan,
+            ready,
+            begun: false,
+            sorted: false,
+            skipped: 0,
+            given: 0,
+            caller: None,
+            held: None,
+        })
     }
 
     /// Bytes of sorted documents that have not been returned.
@@ -222,7 +214,7 @@ impl Rows {
     }
 
     /// The next document as stored: key and bytes.
-    pub(crate) fn next(&mut self, source: &mut dyn Source) -> Result<Option<Found>, DocumentsError> {
+    pub(crate) fn next(&mut self, source: &mut dyn Source) -> Result<Option<Found>> {
         loop {
             if self.find.limit.is_some_and(|limit| self.given >= limit) {
                 return Ok(None);
@@ -244,6 +236,10 @@ impl Rows {
                 return Ok(Some(found));
             }
             let Some(scan) = &mut self.scan else { return Ok(None) };
+            if !std::mem::replace(&mut self.begun, true) {
+                let uses = &source.documents().model.uses;
+                scan.plan().objects(scan.definition()).for_each(|object| uses.add(object));
+            }
             let page = match &self.find.sort {
                 Some(sort) if !scan.plan().sorted => {
                     if std::mem::replace(&mut self.sorted, true) {
@@ -263,7 +259,7 @@ impl Rows {
     }
 
     /// Applies the query's projection to a stored document.
-    pub(crate) fn project(&self, stored: Vec<u8>) -> Result<DocBuf, DocumentsError> {
+    pub(crate) fn project(&self, stored: Vec<u8>) -> Result<DocBuf> {
         match &self.find.projection {
             Some(projection) => Ok(projection.apply(Doc::trusted(&stored), Some(&self.find.filter))?),
             None => Ok(DocBuf::trusted(stored)),
@@ -271,12 +267,7 @@ impl Rows {
     }
 }
 
-fn open(
-    source: &mut dyn Source,
-    definition: Arc<Definition>,
-    find: &Find,
-    needs: &Needs,
-) -> Result<Scan, DocumentsError> {
+fn open(source: &mut dyn Source, definition: Arc<Definition>, find: &Find, needs: &Needs) -> Result<Scan> {
     let wish = Wish {
         filter: &find.filter,
         sort: find.sort.as_deref(),
@@ -295,7 +286,7 @@ fn sorted(
     scan: &mut Scan,
     sort: &Sort,
     wanted: Option<usize>,
-) -> Result<(Vec<Found>, Held), DocumentsError> {
+) -> Result<(Vec<Found>, Held)> {
     // A max-heap: the greatest is dropped when there are too many. The number preserves the scan's order
     // among equals.
     let mut heap: BinaryHeap<(Vec<u8>, u64, Found)> = BinaryHeap::new();
@@ -351,7 +342,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     ///
     /// # Errors
     /// Damage.
-    fn get(&mut self, collection: &Collection, id: Value<'_>) -> Result<Option<DocBuf>, DocumentsError> {
+    fn get(&mut self, collection: &Collection, id: Value<'_>) -> Result<Option<DocBuf>> {
         self.begin();
         let Some(definition) = self.definition_of(collection)? else { return Ok(None) };
         let key = document_key(definition.id, id)?;
@@ -372,7 +363,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     /// # Errors
     /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much
     /// memory; damage.
-    fn find(&mut self, collection: &Collection, find: &Find) -> Result<Vec<DocBuf>, DocumentsError> {
+    fn find(&mut self, collection: &Collection, find: &Find) -> Result<Vec<DocBuf>> {
         self.begin();
         let mut rows = Rows::shown(self, collection, find.clone())?;
         let mut documents = Vec::new();
@@ -386,7 +377,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
-    fn find_one(&mut self, collection: &Collection, find: &Find) -> Result<Option<DocBuf>, DocumentsError> {
+    fn find_one(&mut self, collection: &Collection, find: &Find) -> Result<Option<DocBuf>> {
         Ok(self.find(collection, &find.clone().limit(1))?.pop())
     }
 
@@ -398,8 +389,8 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         &mut self,
         collection: &Collection,
         find: &Find,
-        each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
-    ) -> Result<(), DocumentsError> {
+        each: &mut dyn FnMut(DocBuf) -> Result<bool>,
+    ) -> Result<()> {
         self.begin();
         let mut rows = Rows::shown(self, collection, find.clone())?;
         while let Some((_, stored)) = rows.next(self)? {
@@ -414,7 +405,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
-    fn count(&mut self, collection: &Collection, find: &Find) -> Result<u64, DocumentsError> {
+    fn count(&mut self, collection: &Collection, find: &Find) -> Result<u64> {
         self.begin();
         let Some(definition) = self.definition_of(collection)? else { return Ok(0) };
         let mut count = 0_u64;
@@ -426,7 +417,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
             while more {
                 self.look()?;
                 let (until, mut last) = (wanted.min(count.saturating_add(KEYS_PER_LOOK)), None);
-                self.walk(&from, Some(&end), false, &mut |key, _| {
+                self.walk(KeySpan::forward(&from, Some(&end)), &mut |key, _| {
                     count += 1;
                     if count == until {
                         last = Some(key.to_vec());
@@ -453,12 +444,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     ///
     /// # Errors
     /// As [`DocumentsRead::find`]; more than 16 MiB of values.
-    fn distinct(
-        &mut self,
-        collection: &Collection,
-        path: &str,
-        filter: &Filter,
-    ) -> Result<Vec<Owned>, DocumentsError>
+    fn distinct(&mut self, collection: &Collection, path: &str, filter: &Filter) -> Result<Vec<Owned>>
     where
         Self: Sized,
     {
@@ -495,7 +481,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
-    fn explain(&mut self, collection: &Collection, find: &Find, run: bool) -> Result<DocBuf, DocumentsError> {
+    fn explain(&mut self, collection: &Collection, find: &Find, run: bool) -> Result<DocBuf> {
         self.begin();
         let rows = Rows::shown(self, collection, find.clone())?;
         explained(self, collection, find, run, rows)
@@ -505,12 +491,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
-    fn explain_count(
-        &mut self,
-        collection: &Collection,
-        find: &Find,
-        run: bool,
-    ) -> Result<DocBuf, DocumentsError> {
+    fn explain_count(&mut self, collection: &Collection, find: &Find, run: bool) -> Result<DocBuf> {
         self.begin();
         let unsorted = Find { sort: None, projection: None, ..find.clone() };
         let rows = Rows::needing(self, collection, unsorted.clone(), &Needs::Nothing)?;
@@ -524,7 +505,7 @@ fn explained(
     find: &Find,
     run: bool,
     mut rows: Rows,
-) -> Result<DocBuf, DocumentsError> {
+) -> Result<DocBuf> {
     // Plans and counts would reveal documents that the rules hide.
     if let Some(definition) = source.definition_of(collection)?
         && definition.rules.is_some()

@@ -15,9 +15,11 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::definition::{Definition, Index};
 use crate::catalog::object_range;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::KeyRange;
 use crate::index::entry::{document_of, entries, id_part, restored};
 use crate::index::order;
@@ -93,10 +95,7 @@ impl Scan {
     }
 
     /// The next matching documents, possibly none; `None` at the end.
-    pub(crate) fn next_page(
-        &mut self,
-        source: &mut dyn Source,
-    ) -> Result<Option<Vec<Found>>, DocumentsError> {
+    pub(crate) fn next_page(&mut self, source: &mut dyn Source) -> Result<Option<Vec<Found>>> {
         let Some(part) = self.plan.parts.get(self.part) else { return Ok(None) };
         let place =
             if self.plan.backward { part.ranges.len().checked_sub(self.range + 1) } else { Some(self.range) };
@@ -147,7 +146,7 @@ impl Scan {
     }
 
     /// The filter for the documents of this part.
-    fn matches(&self, doc: Doc<'_>, now_ms: i64) -> Result<bool, DocumentsError> {
+    fn matches(&self, doc: Doc<'_>, now_ms: i64) -> Result<bool> {
         if !self.is_visible(doc, now_ms) {
             return Ok(false);
         }
@@ -161,7 +160,7 @@ impl Scan {
     }
 
     /// The document of a key that the filter determines: one lookup instead of a cursor and a guarded range.
-    fn point(&mut self, source: &mut dyn Source, key: Vec<u8>) -> Result<Vec<Found>, DocumentsError> {
+    fn point(&mut self, source: &mut dyn Source, key: Vec<u8>) -> Result<Vec<Found>> {
         let Some(stored) = source.fetch(&key)? else { return Ok(Vec::new()) };
         self.keys_examined += 1;
         self.documents_examined += 1;
@@ -173,12 +172,12 @@ impl Scan {
         })
     }
 
-    fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
+    fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page> {
         let (mut found, mut bytes, mut looked, mut looked_bytes) = (Vec::new(), 0, 0_usize, 0);
         let (mut failure, mut last) = (None, None);
         let backward = self.plan.backward;
         let (this, now_ms) = (&*self, source.documents().now_ms());
-        source.walk(from, Some(to), backward, &mut |key, value| {
+        source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, value| {
             looked += 1;
             looked_bytes += value.len();
             match this.matches(Doc::trusted(value), now_ms) {
@@ -213,9 +212,9 @@ impl Scan {
     }
 
     /// The documents of a capped collection in insertion order.
-    fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
+    fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page> {
         let (backward, mut seen) = (self.plan.backward, Vec::new());
-        source.walk(from, Some(to), backward, &mut |key, id| {
+        source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, id| {
             seen.push((key.to_vec(), order::document_of(&self.definition, id)));
             seen.len() < self.page
         })?;
@@ -250,10 +249,10 @@ impl Scan {
         part: &Part,
         from: &[u8],
         to: &[u8],
-    ) -> Result<Page, DocumentsError> {
+    ) -> Result<Page> {
         let backward = self.plan.backward;
         let mut seen = Vec::new();
-        source.walk(from, Some(to), backward, &mut |key, value| {
+        source.walk(KeySpan { start: from, end: Some(to), backward }, &mut |key, value| {
             seen.push((key.to_vec(), value.to_vec()));
             seen.len() < self.page
         })?;
@@ -307,7 +306,7 @@ impl Scan {
         doc: Doc<'_>,
         document: &[u8],
         key: &[u8],
-    ) -> Result<bool, DocumentsError> {
+    ) -> Result<bool> {
         if !index.is_multikey() {
             return Ok(true);
         }

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use ropewalk_engine::{Reading, Snapshot};
+use ropewalk_engine::{EachEntry, KeySpan, Reading, Snapshot};
 
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::Result;
 use crate::index::entry::{append_document_key, put_document_key};
 use crate::lang::{DocBuf, Value};
 use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::read::{Find, Rows};
+use crate::query::view::refuse_view;
 use crate::rules::Caller;
 use crate::transaction::source::{CancelCheck, Source};
 
@@ -49,7 +50,7 @@ impl Source for DocumentsAt<'_> {
         self.caller.as_ref()
     }
 
-    fn look(&self) -> Result<(), DocumentsError> {
+    fn look(&self) -> Result<()> {
         self.look.map_or(Ok(()), |look| look())
     }
 
@@ -57,29 +58,22 @@ impl Source for DocumentsAt<'_> {
         self.snapshot.reading()
     }
 
-    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
-        collection.definition_at(self.snapshot.reading().view())
+    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>> {
+        let read = self.snapshot.reading();
+        let found = collection.definition_at(read.view())?;
+        if found.is_none() {
+            refuse_view(collection, read.view())?;
+        }
+        Ok(found)
     }
 
-    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError> {
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let spaces = self.documents.model.spaces();
         Ok(self.snapshot.reading().view().get(spaces.documents, key)?.map(|value| value.to_vec()))
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), DocumentsError> {
-        Ok(self.snapshot.reading().view().visit(
-            self.documents.model.spaces().documents,
-            start,
-            end,
-            backward,
-            each,
-        )?)
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<()> {
+        Ok(self.snapshot.reading().view().visit(self.documents.model.spaces().documents, span, each)?)
     }
 }
 
@@ -99,7 +93,7 @@ impl DocumentCursor {
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
-    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>> {
         self.next_batch_while(count, bytes, &|| Ok(()))
     }
 
@@ -112,7 +106,7 @@ impl DocumentCursor {
         count: usize,
         bytes: usize,
         look: CancelCheck<'_>,
-    ) -> Result<Vec<DocBuf>, DocumentsError> {
+    ) -> Result<Vec<DocBuf>> {
         let mut at = self.documents.at(&self.snapshot).with_cancellation(look);
         let (mut batch, mut size) = (Vec::new(), 0);
         while batch.len() < count && !self.done {
@@ -141,7 +135,7 @@ impl DocumentCursor {
     ///
     /// # Errors
     /// As [`DocumentCursor::next_batch`].
-    pub fn has_more(&mut self) -> Result<bool, DocumentsError> {
+    pub fn has_more(&mut self) -> Result<bool> {
         self.has_more_while(&|| Ok(()))
     }
 
@@ -149,7 +143,7 @@ impl DocumentCursor {
     ///
     /// # Errors
     /// As [`DocumentCursor::has_more`]; the errors of `look`.
-    pub fn has_more_while(&mut self, look: CancelCheck<'_>) -> Result<bool, DocumentsError> {
+    pub fn has_more_while(&mut self, look: CancelCheck<'_>) -> Result<bool> {
         if self.ahead.is_none() && !self.done {
             let mut at = self.documents.at(&self.snapshot).with_cancellation(look);
             self.ahead = self.rows.next(&mut at)?.map(|(_, stored)| stored);
@@ -169,14 +163,11 @@ impl DocumentCursor {
     }
 
     /// Iterates over the documents, calling `look` periodically.
-    pub fn documents_while<'l>(
-        mut self,
-        look: CancelCheck<'l>,
-    ) -> impl Iterator<Item = Result<DocBuf, DocumentsError>> + 'l {
+    pub fn documents_while<'l>(mut self, look: CancelCheck<'l>) -> impl Iterator<Item = Result<DocBuf>> + 'l {
         std::iter::from_fn(move || self.step(look))
     }
 
-    fn step(&mut self, look: CancelCheck<'_>) -> Option<Result<DocBuf, DocumentsError>> {
+    fn step(&mut self, look: CancelCheck<'_>) -> Option<Result<DocBuf>> {
         match self.next_batch_while(1, usize::MAX, look) {
             Ok(mut batch) => batch.pop().map(Ok),
             Err(error) => {
@@ -193,7 +184,7 @@ impl DocumentCursor {
 }
 
 impl Iterator for DocumentCursor {
-    type Item = Result<DocBuf, DocumentsError>;
+    type Item = Result<DocBuf>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(&|| Ok(()))
@@ -213,7 +204,7 @@ impl Collection {
     /// # Errors
     /// Damage.
     #[inline]
-    pub fn get(&self, id: Value<'_>) -> Result<Option<DocBuf>, DocumentsError> {
+    pub fn get(&self, id: Value<'_>) -> Result<Option<DocBuf>> {
         let documents = self.documents();
         let Some(collection) = self.newest_id()? else { return Ok(None) };
         KEY.with_borrow_mut(|key| {
@@ -233,7 +224,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
-    pub fn find(&self, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+    pub fn find(&self, find: &Find) -> Result<DocumentCursor> {
         self.find_at(self.documents().engine.snapshot(), find)
     }
 
@@ -241,21 +232,21 @@ impl Collection {
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
-    pub fn find_at(&self, snapshot: Snapshot, find: &Find) -> Result<DocumentCursor, DocumentsError> {
+    pub fn find_at(&self, snapshot: Snapshot, find: &Find) -> Result<DocumentCursor> {
         self.find_for(None, snapshot, find)
     }
 
     /// As [`Collection::find_at`], applying the collection's rules for `caller`, if there is one.
     ///
     /// # Errors
-    /// As [`crate::DocumentsRead::find`]; [`DocumentsError::Denied`], also later, at a document that the
+    /// As [`crate::DocumentsRead::find`]; [`crate::DocumentsError::Denied`], also later, at a document that the
     /// caller may not list.
     pub fn find_for(
         &self,
         caller: Option<Caller>,
         snapshot: Snapshot,
         find: &Find,
-    ) -> Result<DocumentCursor, DocumentsError> {
+    ) -> Result<DocumentCursor> {
         let documents = self.documents().clone();
         let caller = caller.map(Arc::new);
         let rows = Rows::shown(
@@ -287,7 +278,7 @@ impl Getter {
         &mut self,
         snapshot: &'s Snapshot,
         id: Value<'_>,
-    ) -> Result<Option<ropewalk_engine::Value<'s>>, DocumentsError> {
+    ) -> Result<Option<ropewalk_engine::Value<'s>>> {
         let read = snapshot.read();
         let Some(definition) = self.collection.definition_at(read)? else { return Ok(None) };
         self.key.clear();

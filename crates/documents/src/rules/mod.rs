@@ -22,7 +22,7 @@
 mod eval;
 mod parse;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{Doc, DocBuf, Value, Writer};
 use parse::Expr;
 
@@ -80,7 +80,7 @@ impl Rules {
     ///
     /// # Errors
     /// An unknown name; a text that is not an expression.
-    pub(crate) fn parse(source: Doc<'_>) -> Result<Self, DocumentsError> {
+    pub(crate) fn parse(source: Doc<'_>) -> Result<Self> {
         let mut rules = Vec::new();
         for (name, value) in source.iter() {
             let invalid =

@@ -257,48 +257,47 @@ impl Parser {
     }
 
     fn relation(&mut self) -> Result<Expr, String> {
-        let mut left = self.sum()?;
-        loop {
-            let operator = match self.peek() {
-                Some(Token::Mark("==")) => Operator::Equal,
-                Some(Token::Mark("!=")) => Operator::NotEqual,
-                Some(Token::Mark("<")) => Operator::Less,
-                Some(Token::Mark("<=")) => Operator::LessOrEqual,
-                Some(Token::Mark(">")) => Operator::Greater,
-                Some(Token::Mark(">=")) => Operator::GreaterOrEqual,
-                Some(Token::Name(name)) if name == "in" => Operator::In,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            left = Expr::Binary(operator, Box::new(left), Box::new(self.sum()?));
-        }
+        self.chain(Self::sum, |token| match token {
+            Token::Mark("==") => Some(Operator::Equal),
+            Token::Mark("!=") => Some(Operator::NotEqual),
+            Token::Mark("<") => Some(Operator::Less),
+            Token::Mark("<=") => Some(Operator::LessOrEqual),
+            Token::Mark(">") => Some(Operator::Greater),
+            Token::Mark(">=") => Some(Operator::GreaterOrEqual),
+            Token::Name(name) if name == "in" => Some(Operator::In),
+            _ => None,
+        })
     }
 
     fn sum(&mut self) -> Result<Expr, String> {
-        let mut left = self.product()?;
-        loop {
-            let operator = match self.peek() {
-                Some(Token::Mark("+")) => Operator::Add,
-                Some(Token::Mark("-")) => Operator::Subtract,
-                _ => return Ok(left),
-            };
-            self.at += 1;
-            left = Expr::Binary(operator, Box::new(left), Box::new(self.product()?));
-        }
+        self.chain(Self::product, |token| match token {
+            Token::Mark("+") => Some(Operator::Add),
+            Token::Mark("-") => Some(Operator::Subtract),
+            _ => None,
+        })
     }
 
     fn product(&mut self) -> Result<Expr, String> {
-        let mut left = self.unary()?;
-        loop {
-            let operator = match self.peek() {
-                Some(Token::Mark("*")) => Operator::Multiply,
-                Some(Token::Mark("/")) => Operator::Divide,
-                Some(Token::Mark("%")) => Operator::Remainder,
-                _ => return Ok(left),
-            };
+        self.chain(Self::unary, |token| match token {
+            Token::Mark("*") => Some(Operator::Multiply),
+            Token::Mark("/") => Some(Operator::Divide),
+            Token::Mark("%") => Some(Operator::Remainder),
+            _ => None,
+        })
+    }
+
+    /// Operands with operators of one precedence between them, grouped from the left.
+    fn chain(
+        &mut self,
+        operand: fn(&mut Self) -> Result<Expr, String>,
+        operator: fn(&Token) -> Option<Operator>,
+    ) -> Result<Expr, String> {
+        let mut left = operand(self)?;
+        while let Some(operator) = self.peek().and_then(operator) {
             self.at += 1;
-            left = Expr::Binary(operator, Box::new(left), Box::new(self.unary()?));
+            left = Expr::Binary(operator, Box::new(left), Box::new(operand(self)?));
         }
+        Ok(left)
     }
 
     fn unary(&mut self) -> Result<Expr, String> {

@@ -3,8 +3,10 @@
 //!
 //! Source: MongoDB manual, "Tailable Cursors".
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::order::{damaged, document_of, number_of, numbered, range};
 use crate::lang::{Doc, DocBuf};
 use crate::model::handle::Collection;
@@ -33,7 +35,7 @@ impl Collection {
     ///
     /// # Errors
     /// The collection is not capped.
-    pub fn tail(&self, caller: Option<Caller>, find: &Find) -> Result<Option<Tail>, DocumentsError> {
+    pub fn tail(&self, caller: Option<Caller>, find: &Find) -> Result<Option<Tail>> {
         let Some(definition) = self.definition()? else { return Ok(None) };
         let order = definition.order.ok_or_else(|| DocumentsError::InvalidOptions {
             what: format!(
@@ -54,7 +56,7 @@ impl Tail {
     /// # Errors
     /// [`DocumentsError::PlaceLost`] when the last document read, or the collection, is gone; as of every
     /// query.
-    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
+    pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>> {
         let documents = self.collection.documents().clone();
         let snapshot = documents.engine.snapshot();
         let mut source = documents.at(&snapshot).as_caller(self.caller.clone());
@@ -71,7 +73,7 @@ impl Tail {
         loop {
             let from = numbered(self.order, self.at.map_or(0, |at| at + 1));
             let mut page: Vec<Found> = Vec::new();
-            source.walk(&from, Some(&range(self.order).1), false, &mut |key, id| {
+            source.walk(KeySpan::forward(&from, Some(&range(self.order).1)), &mut |key, id| {
                 page.push((key.to_vec(), id.to_vec()));
                 page.len() < PAGE
             })?;
@@ -103,12 +105,7 @@ impl Tail {
     }
 
     /// Applies the query's filter and projection; `None` if the document does not match.
-    fn shown(
-        &self,
-        definition: &Definition,
-        stored: &[u8],
-        now_ms: i64,
-    ) -> Result<Option<DocBuf>, DocumentsError> {
+    fn shown(&self, definition: &Definition, stored: &[u8], now_ms: i64) -> Result<Option<DocBuf>> {
         let doc = Doc::trusted(stored);
         let may = definition.check_access(self.caller.as_ref(), Access::List, (Some(doc), None), now_ms);
         // Sort and hint are ignored here.

@@ -18,7 +18,7 @@ use ropewalk_engine::{ChangeFeed, EngineError, KV, Keyspace, KvWrite, ReadView, 
 
 use crate::catalog::definition::Definition;
 use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{Doc, DocBuf, Pipeline, Stream, Value, Writer};
 use crate::model::commit_section::{self, Event, What};
 use crate::model::{DOCUMENTS, Documents};
@@ -83,7 +83,7 @@ impl std::fmt::Display for ResumeToken {
 impl std::str::FromStr for ResumeToken {
     type Err = DocumentsError;
 
-    fn from_str(text: &str) -> Result<Self, DocumentsError> {
+    fn from_str(text: &str) -> Result<Self> {
         let lost = || DocumentsError::ResumeLost { what: format!("{text:?} is no token") };
         let (seq, ordinal) = text.split_at_checked(16).ok_or_else(lost)?;
         if ordinal.len() != 8 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -179,7 +179,7 @@ struct Ruled {
 }
 
 impl Ruled {
-    fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool, DocumentsError> {
+    fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool> {
         if documents.model.last_ddl.seq() > self.at {
             let snapshot = documents.engine.snapshot();
             (self.at, self.known) = (snapshot.seq(), HashMap::new());
@@ -218,12 +218,7 @@ impl Documents {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn watch(
-        &self,
-        target: Target,
-        watch: Watch,
-        pipeline: Option<Pipeline>,
-    ) -> Result<ChangeStream, DocumentsError> {
+    pub fn watch(&self, target: Target, watch: Watch, pipeline: Option<Pipeline>) -> Result<ChangeStream> {
         let snapshot = self.engine.snapshot();
         let from = match (watch.after, watch.from) {
             (Some(token), _) => token.seq,
@@ -251,7 +246,7 @@ impl Documents {
 impl Documents {
     /// The names of the watched collections at the start position: they may change before the stream reads
     /// that far.
-    fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names, DocumentsError> {
+    fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names> {
         let mut names = Names::new();
         let databases = match target {
             Target::Collection { database, .. } | Target::Database(database) => vec![database.clone()],
@@ -286,7 +281,7 @@ impl ChangeStream {
     ///
     /// # Errors
     /// Damage.
-    pub fn may_show(&mut self, event: &ChangeEvent) -> Result<bool, DocumentsError> {
+    pub fn may_show(&mut self, event: &ChangeEvent) -> Result<bool> {
         match event.shows {
             Some(collection) if self.ruled.hidden => self.ruled.may_show(&self.documents, collection),
             _ => Ok(true),
@@ -310,11 +305,7 @@ impl ChangeStream {
     ///
     /// # Errors
     /// As [`ChangeStream::next`].
-    pub fn next_commit(
-        &mut self,
-        events_max: usize,
-        bytes_max: usize,
-    ) -> Result<Option<CommitEvents>, DocumentsError> {
+    pub fn next_commit(&mut self, events_max: usize, bytes_max: usize) -> Result<Option<CommitEvents>> {
         let mut room = Room { events: events_max, bytes: bytes_max, is_truncated: false };
         if !self.read(&mut room)? {
             return Ok(None);
@@ -331,7 +322,7 @@ impl ChangeStream {
     /// # Errors
     /// [`DocumentsError::ResumeLost`] when the log no longer holds the position; damage; errors of the
     /// pipeline.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<ChangeEvent>, DocumentsError> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<ChangeEvent>> {
         let mut waited = false;
         loop {
             while let Some(event) = self.pending.pop_front() {
@@ -357,7 +348,7 @@ impl ChangeStream {
     }
 
     /// Applies the pipeline to an event.
-    fn through(&self, mut event: ChangeEvent) -> Result<Option<ChangeEvent>, DocumentsError> {
+    fn through(&self, mut event: ChangeEvent) -> Result<Option<ChangeEvent>> {
         let Some(pipeline) = &self.pipeline else { return Ok(Some(event)) };
         if event.ends {
             return Ok(Some(event));
@@ -373,7 +364,7 @@ impl ChangeStream {
     }
 
     /// Reads one commit, as far as there is `room` for its events; false when there is no new one.
-    fn read(&mut self, room: &mut Room) -> Result<bool, DocumentsError> {
+    fn read(&mut self, room: &mut Room) -> Result<bool> {
         let lost = |error: EngineError| match error {
             EngineError::FeedTrimmed { .. } => DocumentsError::ResumeLost { what: error.to_string() },
             other => other.into(),
@@ -484,11 +475,7 @@ fn replaced<'a>(what: &What<'a>) -> Option<(&'a str, &'a str)> {
 }
 
 /// The name of a collection: as the stream has seen it, else the present one, else the former one.
-fn name_of(
-    documents: &Documents,
-    names: &mut Names,
-    collection: u32,
-) -> Result<Option<Named>, DocumentsError> {
+fn name_of(documents: &Documents, names: &mut Names, collection: u32) -> Result<Option<Named>> {
     if let Some(known) = names.get(&collection) {
         return Ok(Some(known.clone()));
     }
@@ -539,7 +526,7 @@ impl<'c> Commit<'c, '_> {
         self.by_key.get(key.as_slice()).map(|stored| Doc::trusted(stored))
     }
 
-    fn part(&mut self, documents: &Documents, collection: u32, what: What<'c>) -> Result<(), DocumentsError> {
+    fn part(&mut self, documents: &Documents, collection: u32, what: What<'c>) -> Result<()> {
         match what {
             What::Definition { event, database, name } => {
                 self.definition(collection, event, database, name);

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use crate::catalog::definition::{Definition, ID_INDEX};
-use crate::error::DocumentsError;
+use crate::error::Result;
 use crate::lang::{Value, Writer};
 use crate::model::commit_section::{Event, What};
 use crate::model::handle::{self, Collection};
 use crate::transaction::tx::DocumentsTx;
 
 impl DocumentsTx<'_> {
-    pub(crate) fn new_definition(&self, collection: &Collection) -> Result<Definition, DocumentsError> {
+    pub(crate) fn new_definition(&self, collection: &Collection) -> Result<Definition> {
         self.check_unreserved(collection)?;
         let engine = &self.documents.engine;
         let id = self.documents.model.new_number(engine)?;
@@ -37,14 +37,14 @@ impl DocumentsTx<'_> {
     }
 
     /// Creates a collection during a statement that needs it.
-    pub(crate) fn create_now(&mut self, collection: &Collection) -> Result<Arc<Definition>, DocumentsError> {
+    pub(crate) fn create_now(&mut self, collection: &Collection) -> Result<Arc<Definition>> {
         let definition = self.new_definition(collection)?;
         self.tell_created(&definition);
         self.put_definition(definition, Event::Created)
     }
 
     /// Writes a definition with changed options.
-    pub(crate) fn put_modified(&mut self, changed: Definition) -> Result<Arc<Definition>, DocumentsError> {
+    pub(crate) fn put_modified(&mut self, changed: Definition) -> Result<Arc<Definition>> {
         self.tell(&changed, "modify", |_| ());
         self.put_definition(changed, Event::Changed)
     }

@@ -11,7 +11,7 @@ use core::task::{Context, Poll};
 
 use ropewalk_engine::{CommitHandle, Durability, InFlightCommit};
 
-use crate::error::DocumentsError;
+use crate::error::Result;
 use crate::model::Documents;
 use crate::transaction::tx::DocumentsTx;
 
@@ -29,13 +29,13 @@ impl Documents {
     ///
     /// # Errors
     /// The errors of `work`; an error of the engine while its queue is full. When awaited:
-    /// [`DocumentsError::Conflict`], after which the same work may be submitted again once the other commit
+    /// [`crate::DocumentsError::Conflict`], after which the same work may be submitted again once the other commit
     /// is visible; errors of the engine.
     pub fn submit<R>(
         &self,
         durability: Durability,
-        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<Submitted<R>, DocumentsError> {
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R>,
+    ) -> Result<Submitted<R>> {
         let (result, operations) = self.prepared(work)?;
         let handle = match operations.is_empty() {
             true => None,
@@ -58,7 +58,7 @@ impl<R: Unpin> InFlightCommit for Submitted<R> {
 }
 
 impl<R: Unpin> Future for Submitted<R> {
-    type Output = Result<R, DocumentsError>;
+    type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(handle) = &mut self.handle {

@@ -6,7 +6,7 @@ use ropewalk_engine::{
     CommitError, Durability, EngineError, Isolation, KeyConflict, KvTransaction, Operation, Rejection,
 };
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::model::Documents;
 use crate::transaction::tx::{DocumentsState, DocumentsTx};
 
@@ -17,8 +17,8 @@ impl Documents {
     pub(crate) fn attempt<R>(
         &self,
         durability: Durability,
-        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R>,
+    ) -> Result<R> {
         let (result, operations) = self.prepared(work)?;
         if operations.is_empty() {
             return Ok(result);
@@ -29,8 +29,8 @@ impl Documents {
     /// Runs `work` in a new transaction; returns its result and the operations to commit.
     pub(crate) fn prepared<R>(
         &self,
-        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<(R, Vec<Box<dyn Operation>>), DocumentsError> {
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R>,
+    ) -> Result<(R, Vec<Box<dyn Operation>>)> {
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
         let mut state = DocumentsState::default();
         let result = work(&mut DocumentsTx::new(self, &mut kv, &mut state))?;
@@ -71,8 +71,8 @@ impl Documents {
     pub fn transact<R>(
         &self,
         durability: Durability,
-        mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
+        mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R>,
+    ) -> Result<R> {
         let mut attempt = 1;
         loop {
             match self.attempt(durability, &mut work) {

@@ -9,11 +9,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, Reading};
+use ropewalk_engine::{EachEntry, Isolation, KeyConflict, KeySpan, KvTransaction, Operation, Reading};
 
 use crate::catalog::definition::Definition;
+use crate::catalog::view::{View, not_on_view, view_key};
 use crate::catalog::{Spaces, check_unreserved, definition_key, name_key, number, object_key, split_name};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::id_of;
 use crate::lang::Doc;
 use crate::lang::display;
@@ -111,7 +112,7 @@ impl<'a> DocumentsTx<'a> {
     }
 
     /// Rejects a new name that is reserved for rebuilds of projections.
-    pub(crate) fn check_unreserved(&self, collection: &Collection) -> Result<(), DocumentsError> {
+    pub(crate) fn check_unreserved(&self, collection: &Collection) -> Result<()> {
         if self.state.is_rebuild { Ok(()) } else { check_unreserved(collection.name()) }
     }
 
@@ -125,7 +126,7 @@ impl<'a> DocumentsTx<'a> {
     ///
     /// # Errors
     /// Names that no database or collection may have.
-    pub fn collection(&self, database: &str, name: &str) -> Result<Collection, DocumentsError> {
+    pub fn collection(&self, database: &str, name: &str) -> Result<Collection> {
         self.documents.collection(database, name)
     }
 
@@ -147,16 +148,13 @@ impl<'a> DocumentsTx<'a> {
         access: Access,
         stored: Option<Doc<'_>>,
         new: Option<Doc<'_>>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let caller = self.state.caller.as_deref();
         definition.check_access(caller, access, (stored, new), self.now_ms())
     }
 
     /// Runs one statement; a failed statement has no effect.
-    pub(crate) fn statement<R>(
-        &mut self,
-        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
+    pub(crate) fn statement<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         self.begin();
         self.within(|tx| {
             let result = run(tx)?;
@@ -169,16 +167,13 @@ impl<'a> DocumentsTx<'a> {
     pub(crate) fn statement_on<R>(
         &mut self,
         collection: &Collection,
-        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
+        run: impl FnOnce(&mut Self) -> Result<R>,
+    ) -> Result<R> {
         self.statement(run).map_err(|error| collection.named(error))
     }
 
     /// Runs a part of a statement; it has no effect if it fails.
-    pub(crate) fn within<R>(
-        &mut self,
-        run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
-    ) -> Result<R, DocumentsError> {
+    pub(crate) fn within<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let (mark, state) = (self.kv.mark(), self.state.mark());
         let result = run(self);
         if result.is_err() {
@@ -192,7 +187,7 @@ impl<'a> DocumentsTx<'a> {
     ///
     /// # Errors
     /// [`DocumentsError::TransactionMemory`], also later, for the write that does not fit.
-    pub fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<(), DocumentsError> {
+    pub fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<()> {
         self.state.held.share(budget)
     }
 
@@ -200,7 +195,7 @@ impl<'a> DocumentsTx<'a> {
     ///
     /// # Errors
     /// [`DocumentsError::TransactionMemory`].
-    pub fn charge(&mut self, bytes: usize) -> Result<(), DocumentsError> {
+    pub fn charge(&mut self, bytes: usize) -> Result<()> {
         self.state.held.charge(bytes as u64)
     }
 
@@ -210,29 +205,20 @@ impl<'a> DocumentsTx<'a> {
         keyspace: ropewalk_engine::Keyspace,
         key: &[u8],
         value: &[u8],
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         self.take(keyspace, key, value.len())?;
         self.kv.put(keyspace, key, value);
         Ok(())
     }
 
     /// Deletes `key`, if that fits the transaction's limits.
-    pub(crate) fn remove(
-        &mut self,
-        keyspace: ropewalk_engine::Keyspace,
-        key: &[u8],
-    ) -> Result<(), DocumentsError> {
+    pub(crate) fn remove(&mut self, keyspace: ropewalk_engine::Keyspace, key: &[u8]) -> Result<()> {
         self.take(keyspace, key, 0)?;
         self.kv.delete(keyspace, key);
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        keyspace: ropewalk_engine::Keyspace,
-        key: &[u8],
-        value: usize,
-    ) -> Result<(), DocumentsError> {
+    fn take(&mut self, keyspace: ropewalk_engine::Keyspace, key: &[u8], value: usize) -> Result<()> {
         let replaced = match self.kv.wrote(keyspace, key) {
             true => key.len() + self.kv.peek(keyspace, key)?.map_or(0, |own| own.len()),
             false => 0,
@@ -253,13 +239,13 @@ impl<'a> DocumentsTx<'a> {
     }
 
     /// The collection's number by name, own definitions included.
-    pub(crate) fn number_of(&mut self, name: &[u8]) -> Result<Option<u32>, DocumentsError> {
+    pub(crate) fn number_of(&mut self, name: &[u8]) -> Result<Option<u32>> {
         let catalog = self.spaces().catalog;
         Ok(self.kv.get(catalog, name)?.as_deref().and_then(number))
     }
 
     /// The definition of a collection by number, own definitions included.
-    pub(crate) fn definition_by_id(&mut self, id: u32) -> Result<Arc<Definition>, DocumentsError> {
+    pub(crate) fn definition_by_id(&mut self, id: u32) -> Result<Arc<Definition>> {
         let catalog = self.spaces().catalog;
         let stored = self.kv.get(catalog, &definition_key(id))?;
         let stored =
@@ -290,11 +276,13 @@ impl<'a> DocumentsTx<'a> {
         &mut self,
         mut definition: Definition,
         event: Event,
-    ) -> Result<Arc<Definition>, DocumentsError> {
+    ) -> Result<Arc<Definition>> {
         let catalog = self.spaces().catalog;
         let key = definition_key(definition.id);
         let name = name_key(&definition.database, &definition.name);
         if event == Event::Created {
+            // A view of the same name that is created at the same time.
+            self.kv.guard_key(catalog, &view_key(&definition.database, &definition.name));
             self.guard(catalog, &name);
             self.kv.put(catalog, &name, &definition.id.to_le_bytes());
             self.kv.put(catalog, &object_key(definition.id), &definition.id.to_le_bytes());
@@ -348,7 +336,7 @@ impl Source for DocumentsTx<'_> {
         self.state.caller.as_ref()
     }
 
-    fn look(&self) -> Result<(), DocumentsError> {
+    fn look(&self) -> Result<()> {
         self.look.map_or(Ok(()), |look| look())
     }
 
@@ -356,7 +344,7 @@ impl Source for DocumentsTx<'_> {
         self.kv.snapshot().reading()
     }
 
-    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError> {
+    fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>> {
         let name = name_key(collection.database(), collection.name());
         if let Some(known) = self.state.definitions.get(&name) {
             return Ok(known.clone());
@@ -377,26 +365,29 @@ impl Source for DocumentsTx<'_> {
             }
             found
         };
+        if found.is_none() && self.stored_view(collection.database(), collection.name())?.is_some() {
+            return Err(not_on_view(collection.database(), collection.name()));
+        }
         self.state.definitions.insert(name, found.clone());
         Ok(found)
     }
 
-    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError> {
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.kv.get(self.spaces().documents, key)?)
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), DocumentsError> {
-        Ok(self.kv.visit(self.spaces().documents, start, end, backward, each)?)
+    fn walk(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<()> {
+        Ok(self.kv.visit(self.spaces().documents, span, each)?)
     }
 }
 
 impl DocumentsTx<'_> {
+    /// The view of that name.
+    pub(crate) fn stored_view(&mut self, database: &str, name: &str) -> Result<Option<View>> {
+        let stored = self.kv.get(self.spaces().catalog, &view_key(database, name))?;
+        stored.map(|stored| View::decode(&stored)).transpose()
+    }
+
     pub(crate) fn spaces(&self) -> Spaces {
         self.documents.model.spaces()
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropewalk_engine::{EngineError, TRANSACTION_BYTES_MAX};
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 
 /// Memory of one write in addition to its key and value: two copies of the key's vector, a tree entry, a
 /// journal entry.
@@ -35,7 +35,7 @@ impl WriteBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> Result<(), DocumentsError> {
+    fn take(&self, bytes: u64) -> Result<()> {
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|used| *used <= self.max)
         });
@@ -68,7 +68,7 @@ impl Held {
     }
 
     /// Charges memory to `budget` from now on, including what is already held.
-    pub(crate) fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<(), DocumentsError> {
+    pub(crate) fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<()> {
         if self.budget.is_none() {
             budget.take(self.size.memory)?;
             self.budget = Some(budget.clone());
@@ -77,7 +77,7 @@ impl Held {
     }
 
     /// Adds memory that is not of documents.
-    pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), DocumentsError> {
+    pub(crate) fn charge(&mut self, bytes: u64) -> Result<()> {
         if let Some(budget) = &self.budget {
             budget.take(bytes)?;
         }
@@ -92,7 +92,7 @@ impl Held {
         (key, value): (usize, usize),
         replaced: usize,
         section: usize,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let record = self.size.record + (key + value) as u64;
         debug_assert!(record >= replaced as u64, "the {replaced} bytes that are replaced were taken");
         let record = record.saturating_sub(replaced as u64);
@@ -106,7 +106,7 @@ impl Held {
     }
 
     /// Checks the record's size after a statement: its section grows with each write.
-    pub(crate) fn check(&self, section: usize) -> Result<(), DocumentsError> {
+    pub(crate) fn check(&self, section: usize) -> Result<()> {
         check(self.size.record, section)
     }
 
@@ -126,7 +126,7 @@ impl Drop for Held {
     }
 }
 
-fn check(record: u64, section: usize) -> Result<(), DocumentsError> {
+fn check(record: u64, section: usize) -> Result<()> {
     let (bytes, max) = (record + section as u64, TRANSACTION_BYTES_MAX);
     if bytes > max {
         return Err(EngineError::TooLarge { bytes, max }.into());

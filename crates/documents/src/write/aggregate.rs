@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use ropewalk_engine::Durability;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{
     self, Code, Doc, DocBuf, Filter, LangError, Options, Output, OutputMode, Pipeline, Stream, Update, Value,
     WhenMatched, WhenNotMatched, Writer,
@@ -24,11 +24,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::aggregate_at`]; as [`DocumentsTx::aggregate`].
-    pub fn aggregate(
-        &self,
-        pipeline: &Pipeline,
-        durability: Durability,
-    ) -> Result<Vec<DocBuf>, DocumentsError> {
+    pub fn aggregate(&self, pipeline: &Pipeline, durability: Durability) -> Result<Vec<DocBuf>> {
         if pipeline.output().is_some() {
             return self.documents().transact(durability, |tx| tx.aggregate(self, pipeline));
         }
@@ -48,11 +44,7 @@ impl DocumentsTx<'_> {
     /// # Errors
     /// Errors of the stages and of the writes; more memory than [`PIPELINE_BYTES_MAX`], for the stages or
     /// for the results.
-    pub fn aggregate(
-        &mut self,
-        collection: &Collection,
-        pipeline: &Pipeline,
-    ) -> Result<Vec<DocBuf>, DocumentsError> {
+    pub fn aggregate(&mut self, collection: &Collection, pipeline: &Pipeline) -> Result<Vec<DocBuf>> {
         self.statement(|tx| {
             let documents = {
                 let database = collection.database().to_owned();
@@ -61,7 +53,7 @@ impl DocumentsTx<'_> {
                 let input: Stream<'_, DocumentsError> = if pipeline.brings_documents() {
                     Box::new(std::iter::empty())
                 } else {
-                    source.stream(collection, leading(pipeline))?
+                    lang::Source::find(&source, collection.name(), &leading(pipeline))?
                 };
                 collected(pipeline.run(input, &source, PIPELINE_BYTES_MAX)?)?
             };
@@ -73,12 +65,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    fn write_output(
-        &mut self,
-        target: &Collection,
-        output: &Output,
-        documents: Vec<DocBuf>,
-    ) -> Result<(), DocumentsError> {
+    fn write_output(&mut self, target: &Collection, output: &Output, documents: Vec<DocBuf>) -> Result<()> {
         match &output.mode {
             OutputMode::Replace => {
                 // Created also when there are no results.
@@ -96,7 +83,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Checks that a unique index is on the fields `on`, so that they identify one document.
-    fn check_identifies(&mut self, target: &Collection, on: &[String]) -> Result<(), DocumentsError> {
+    fn check_identifies(&mut self, target: &Collection, on: &[String]) -> Result<()> {
         if matches!(on, [id] if id == "_id") {
             return Ok(());
         }
@@ -122,7 +109,7 @@ impl DocumentsTx<'_> {
         matched: &WhenMatched,
         not_matched: WhenNotMatched,
         document: Doc<'_>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let mut filter = Writer::new();
         for path in on {
             match lang::path::get(document, path) {
@@ -186,11 +173,7 @@ impl DocumentsTx<'_> {
 }
 
 /// The values of a `$merge`'s variables for one document.
-fn variables_of(
-    document: Doc<'_>,
-    spec: Option<&DocBuf>,
-    options: &Options,
-) -> Result<DocBuf, DocumentsError> {
+fn variables_of(document: Doc<'_>, spec: Option<&DocBuf>, options: &Options) -> Result<DocBuf> {
     let Some(spec) = spec else {
         let mut out = Writer::new();
         out.put("new", Value::Document(document));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use ropewalk_engine::Durability;
 
-use crate::error::DocumentsError;
+use crate::error::Result;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Value};
 use crate::model::handle::Collection;
 use crate::write::document::duplicate_id;
@@ -19,8 +19,8 @@ impl Collection {
     /// Inserts a document; returns its `_id`, which is generated if it has none.
     ///
     /// # Errors
-    /// [`DocumentsError::Duplicate`]; bytes that are not a valid document; a rule that it violates.
-    pub fn insert_one(&self, document: &[u8], durability: Durability) -> Result<Owned, DocumentsError> {
+    /// [`crate::DocumentsError::Duplicate`]; bytes that are not a valid document; a rule that it violates.
+    pub fn insert_one(&self, document: &[u8], durability: Durability) -> Result<Owned> {
         let new_id = || Owned::from(Value::ObjectId(self.documents().new_id()));
         let now_ms = self.documents().now_ms();
         let prepared = Doc::check(document).and_then(|doc| lang::prepare_insert(doc, now_ms, new_id));
@@ -46,7 +46,7 @@ impl Collection {
         documents: &[D],
         ordered: bool,
         durability: Durability,
-    ) -> Result<InsertedMany, DocumentsError> {
+    ) -> Result<InsertedMany> {
         let mut done = InsertedMany::default();
         let mut prepared: Vec<(usize, Cow<'_, [u8]>)> = Vec::with_capacity(documents.len());
         let mut bytes = 0;
@@ -89,7 +89,7 @@ impl Collection {
         ordered: bool,
         durability: Durability,
         done: &mut InsertedMany,
-    ) -> Result<bool, DocumentsError> {
+    ) -> Result<bool> {
         let id = |stored: &[u8]| Owned::from(crate::index::entry::id_of(Doc::trusted(stored)));
         let mut goes_on = true;
         while !prepared.is_empty() {
@@ -136,7 +136,7 @@ impl Collection {
     ///
     /// # Errors
     /// An update that does not fit the document; a rule that the changed document violates.
-    pub fn update_one(&self, spec: &UpdateSpec, durability: Durability) -> Result<Updated, DocumentsError> {
+    pub fn update_one(&self, spec: &UpdateSpec, durability: Durability) -> Result<Updated> {
         if let Some(id) = spec.filter.only_id().filter(|_| spec.hint.is_none()) {
             let now_ms = self.documents().now_ms();
             let change = || Change::Update { update: spec.update.clone(), now_ms };
@@ -155,7 +155,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Collection::update_one`]; a replacement, which cannot apply to several documents.
-    pub fn update_many(&self, spec: &UpdateSpec, durability: Durability) -> Result<Updated, DocumentsError> {
+    pub fn update_many(&self, spec: &UpdateSpec, durability: Durability) -> Result<Updated> {
         self.documents().transact(durability, |tx| tx.update_many(self, spec))
     }
 
@@ -167,7 +167,7 @@ impl Collection {
         &self,
         spec: &FindAndModify,
         durability: Durability,
-    ) -> Result<(Option<DocBuf>, Updated), DocumentsError> {
+    ) -> Result<(Option<DocBuf>, Updated)> {
         if let Some((id, update)) = spec.filter.only_id().zip(spec.update.as_ref())
             && spec.hint.is_none()
             && !spec.upsert
@@ -191,7 +191,7 @@ impl Collection {
     ///
     /// # Errors
     /// A reference that forbids it.
-    pub fn delete_one(&self, filter: &Filter, durability: Durability) -> Result<bool, DocumentsError> {
+    pub fn delete_one(&self, filter: &Filter, durability: Durability) -> Result<bool> {
         if let Some(id) = filter.only_id() {
             match self.change_plain(id, || Change::Delete, false, durability)? {
                 Pointed::Changed { .. } => return Ok(true),
@@ -206,7 +206,7 @@ impl Collection {
     ///
     /// # Errors
     /// A reference that forbids it.
-    pub fn delete_many(&self, filter: &Filter, durability: Durability) -> Result<u64, DocumentsError> {
+    pub fn delete_many(&self, filter: &Filter, durability: Durability) -> Result<u64> {
         self.documents().transact(durability, |tx| tx.delete_many(self, filter))
     }
 
@@ -220,7 +220,7 @@ impl Collection {
         writes: &[BulkWrite],
         ordered: bool,
         durability: Durability,
-    ) -> Result<BulkResult, DocumentsError> {
+    ) -> Result<BulkResult> {
         self.documents().transact(durability, |tx| tx.bulk_write(self, writes, ordered))
     }
 }

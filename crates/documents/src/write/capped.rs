@@ -7,23 +7,25 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::id_part;
 use crate::index::order::{Head, damaged, document_of, key, number_of, numbered, range};
 use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 impl DocumentsTx<'_> {
-    fn head(&self, definition: &Definition, order: u32) -> Result<Head, DocumentsError> {
+    fn head(&self, definition: &Definition, order: u32) -> Result<Head> {
         match self.kv.peek(self.spaces().documents, &key(order, 2, &[]))? {
             Some(stored) => Head::decode(&stored).ok_or_else(|| damaged(definition)),
             None => Ok(Head { first: 1, next: 1, documents: 0, bytes: 0 }),
         }
     }
 
-    pub(crate) fn put_head(&mut self, order: u32, head: Head) -> Result<(), DocumentsError> {
+    pub(crate) fn put_head(&mut self, order: u32, head: Head) -> Result<()> {
         let (documents, key) = (self.spaces().documents, key(order, 2, &[]));
         self.guard(documents, &key);
         self.put(documents, &key, &head.encode())
@@ -36,7 +38,7 @@ impl DocumentsTx<'_> {
         definition: &mut Arc<Definition>,
         document_key: &[u8],
         bytes: usize,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         // Other collections have no order.
         let Some((order, capped)) = definition.order.zip(definition.options.capped) else { return Ok(()) };
         if bytes as u64 > capped.bytes {
@@ -61,7 +63,7 @@ impl DocumentsTx<'_> {
         definition: &mut Arc<Definition>,
         order: u32,
         capped: CappedLimits,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         loop {
             let mut head = self.head(definition, order)?;
             if head.fits(capped) {
@@ -69,7 +71,7 @@ impl DocumentsTx<'_> {
             }
             let mut oldest = None;
             let (start, end) = (numbered(order, head.first), range(order).1);
-            self.walk(&start, Some(&end), false, &mut |key, id| {
+            self.walk(KeySpan::forward(&start, Some(&end)), &mut |key, id| {
                 oldest = Some((number_of(key), id.to_vec()));
                 false
             })?;
@@ -83,12 +85,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Records the new size of a replaced document, which retains its place in the order.
-    pub(crate) fn resized(
-        &mut self,
-        definition: &Definition,
-        old: usize,
-        new: usize,
-    ) -> Result<(), DocumentsError> {
+    pub(crate) fn resized(&mut self, definition: &Definition, old: usize, new: usize) -> Result<()> {
         // Other collections have no order.
         let Some(order) = definition.order else { return Ok(()) };
         let mut head = self.head(definition, order)?;
@@ -98,12 +95,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Records that the document under `document_key` was deleted.
-    pub(crate) fn left(
-        &mut self,
-        definition: &Definition,
-        document_key: &[u8],
-        bytes: usize,
-    ) -> Result<(), DocumentsError> {
+    pub(crate) fn left(&mut self, definition: &Definition, document_key: &[u8], bytes: usize) -> Result<()> {
         // Other collections have no order.
         let Some(order) = definition.order else { return Ok(()) };
         let (documents, place) = (self.spaces().documents, key(order, 1, id_part(document_key)));

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::catalog::definition::{Definition, Index};
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::{Entry, document_key, entries, id_of, id_part, same_document};
 use crate::lang::display;
 use crate::lang::{self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value, Writer};
@@ -58,10 +58,7 @@ fn duplicate(definition: &Definition, index: &Index, doc: Doc<'_>) -> DocumentsE
 
 impl DocumentsTx<'_> {
     /// The collection's definition for a write; creates the collection if needed.
-    pub(crate) fn definition_to_write(
-        &mut self,
-        collection: &Collection,
-    ) -> Result<Arc<Definition>, DocumentsError> {
+    pub(crate) fn definition_to_write(&mut self, collection: &Collection) -> Result<Arc<Definition>> {
         match self.definition_of(collection)? {
             Some(definition) => {
                 self.guard_definition(&definition);
@@ -72,7 +69,7 @@ impl DocumentsTx<'_> {
     }
 
     /// The bytes to store for a document from a client: checked, with an `_id`, which is moved to the front.
-    pub(crate) fn prepared<'d>(&self, doc: Doc<'d>) -> Result<Cow<'d, [u8]>, DocumentsError> {
+    pub(crate) fn prepared<'d>(&self, doc: Doc<'d>) -> Result<Cow<'d, [u8]>> {
         let prepared = lang::prepare_insert(doc, self.now_ms(), || {
             Owned::from(Value::ObjectId(self.documents.new_id()))
         })?;
@@ -81,11 +78,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Inserts a prepared document.
-    pub(crate) fn insert_prepared(
-        &mut self,
-        definition: &mut Arc<Definition>,
-        stored: &[u8],
-    ) -> Result<(), DocumentsError> {
+    pub(crate) fn insert_prepared(&mut self, definition: &mut Arc<Definition>, stored: &[u8]) -> Result<()> {
         let doc = Doc::trusted(stored);
         let id = id_of(doc);
         let key = document_key(definition.id, id)?;
@@ -113,7 +106,7 @@ impl DocumentsTx<'_> {
         old: &[u8],
         new: &DocBuf,
         is_update: bool,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         too_large(new.bytes().len())?;
         let (before, after) = (Doc::trusted(old), new.doc());
         if document_key(definition.id, id_of(after))? != key {
@@ -143,7 +136,7 @@ impl DocumentsTx<'_> {
         definition: &mut Arc<Definition>,
         key: &[u8],
         old: &[u8],
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let doc = Doc::trusted(old);
         self.write_entries(definition, key, Some(doc), None)?;
         let documents = self.spaces().documents;
@@ -165,7 +158,7 @@ impl DocumentsTx<'_> {
         definition: &Arc<Definition>,
         old: Option<Doc<'_>>,
         new: Doc<'_>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         if let Some(validator) = &definition.validator
             && !self.state.unvalidated
             && !validator.matches(new)?
@@ -189,7 +182,7 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    fn check_quota(&self, definition: &Definition) -> Result<(), DocumentsError> {
+    fn check_quota(&self, definition: &Definition) -> Result<()> {
         let Some(max) = definition.quota else { return Ok(()) };
         if self.state.grown <= 0 {
             return Ok(());
@@ -215,7 +208,7 @@ impl DocumentsTx<'_> {
         key: &[u8],
         old: Option<Doc<'_>>,
         new: Option<Doc<'_>>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         for place in 0..definition.indexes.len() {
             let index = definition.indexes.get(place).cloned().expect("a new version has the same indexes");
             let of = |doc: Option<Doc<'_>>| match doc {
@@ -243,7 +236,7 @@ impl DocumentsTx<'_> {
         old: &[Entry],
         new: &[Entry],
         doc: Option<Doc<'_>>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         debug_assert!(
             old.is_sorted_by(|a, b| a < b) && new.is_sorted_by(|a, b| a < b),
             "entries are sorted, for the searches"
@@ -265,7 +258,7 @@ impl DocumentsTx<'_> {
         index: &Index,
         entry: &Entry,
         doc: Option<Doc<'_>>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let documents = self.spaces().documents;
         let other = |there: Vec<u8>| !same_document(index, &entry.key, &there, &entry.value);
         if index.def.unique && self.kv.peek(documents, &entry.key)?.is_some_and(other) {
@@ -284,7 +277,7 @@ impl DocumentsTx<'_> {
         definition: &Definition,
         place: usize,
         found: &[bool],
-    ) -> Result<Arc<Definition>, DocumentsError> {
+    ) -> Result<Arc<Definition>> {
         let mut changed = definition.edit()?;
         let index = changed.indexes.get_mut(place).expect("a copy has the same indexes");
         *index = index.with(|parts| {
@@ -294,7 +287,7 @@ impl DocumentsTx<'_> {
     }
 }
 
-fn too_large(bytes: usize) -> Result<(), DocumentsError> {
+fn too_large(bytes: usize) -> Result<()> {
     if bytes > DOCUMENT_BYTES_MAX {
         return Err(DocumentsError::TooLarge { what: "document", bytes, max: DOCUMENT_BYTES_MAX });
     }

@@ -21,7 +21,7 @@ use ropewalk_engine::{
 };
 
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::{append_document_key, document_key, id_of, id_part};
 use crate::lang::{Applied, DOCUMENT_BYTES_MAX, Doc, DocBuf, Update, UpdateContext, Value, Writer};
 use crate::model::commit_section::What;
@@ -282,14 +282,14 @@ pub(crate) enum Inserted {
 
 impl Documents {
     /// Waits until the newest change of a definition is visible, so that it can be read.
-    fn settle_definitions(&self) -> Result<(), DocumentsError> {
+    fn settle_definitions(&self) -> Result<()> {
         Ok(self.engine.wait_until_visible(self.model.last_ddl.seq())?)
     }
 }
 
 impl Collection {
     /// The definition, if the collection is plain, and the commit it is valid for.
-    fn plain(&self) -> Result<Option<(Arc<Definition>, Basis)>, DocumentsError> {
+    fn plain(&self) -> Result<Option<(Arc<Definition>, Basis)>> {
         let loaded = self.newest()?;
         Ok(match &loaded.definition {
             Some(definition) if definition.is_plain() => {
@@ -305,7 +305,7 @@ impl Collection {
         &self,
         prepared: &[(usize, impl AsRef<[u8]>)],
         durability: Durability,
-    ) -> Result<Inserted, DocumentsError> {
+    ) -> Result<Inserted> {
         let documents = self.documents();
         loop {
             let Some((definition, basis)) = self.plain()? else { return Ok(Inserted::General) };
@@ -334,7 +334,7 @@ impl Collection {
         change: impl Fn() -> Change,
         is_update: bool,
         durability: Durability,
-    ) -> Result<Pointed, DocumentsError> {
+    ) -> Result<Pointed> {
         let documents = self.documents();
         loop {
             let Some((definition, basis)) = self.plain()? else { return Ok(Pointed::General) };
@@ -375,7 +375,7 @@ fn gather(
     definition: &Definition,
     basis: Basis,
     prepared: &[(usize, impl AsRef<[u8]>)],
-) -> Result<(Inserts, Vec<usize>), DocumentsError> {
+) -> Result<(Inserts, Vec<usize>)> {
     let keyspace = documents.model.spaces().documents;
     let total: usize = prepared.iter().map(|(_, stored)| stored.as_ref().len() + 48).sum();
     let mut section = Vec::with_capacity(total);
@@ -414,6 +414,6 @@ fn gather(
 }
 
 /// The fast path's reason for rejection, if validation failed for one; other failures are errors.
-fn refusal<T>(result: Result<T, CommitError>) -> Result<Option<Refused>, DocumentsError> {
+fn refusal<T>(result: Result<T, CommitError>) -> Result<Option<Refused>> {
     Ok(result.err().map(CommitError::reason).transpose()?)
 }

@@ -11,7 +11,7 @@ use ropewalk_base::keys::prefix_end;
 
 use crate::catalog::definition::{Definition, OnDelete, Reference};
 use crate::catalog::object_range;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::{document_key, id_of};
 use crate::lang::display;
 use crate::lang::{self, Doc, DocBuf, Filter, Options, Owned, Update, UpdateContext, Value, Writer};
@@ -22,7 +22,7 @@ use crate::transaction::tx::DocumentsTx;
 /// Most documents that one statement may change through references.
 const CASCADE_MAX: usize = 1_000_000;
 
-fn referred<'d>(doc: Doc<'d>, reference: &Reference) -> Result<Vec<Value<'d>>, DocumentsError> {
+fn referred<'d>(doc: Doc<'d>, reference: &Reference) -> Result<Vec<Value<'d>>> {
     // A path that ends in an array yields the array and its elements; only the elements are references.
     let (mut all, _held) = lang::path::values_at(doc, &reference.field)?;
     all.retain(|value| !value.is_nullish() && !matches!(value, Value::Array(_)));
@@ -36,7 +36,7 @@ impl DocumentsTx<'_> {
         definition: &Arc<Definition>,
         old: Option<Doc<'_>>,
         new: Doc<'_>,
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         for reference in &definition.options.references {
             let before: Vec<Vec<u8>> = match old {
                 Some(old) => referred(old, reference)?.into_iter().map(encoded).collect(),
@@ -63,11 +63,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Handles the documents that referred to the deleted `id`.
-    pub(crate) fn parent_deleted(
-        &mut self,
-        parent: &Arc<Definition>,
-        id: Value<'_>,
-    ) -> Result<(), DocumentsError> {
+    pub(crate) fn parent_deleted(&mut self, parent: &Arc<Definition>, id: Value<'_>) -> Result<()> {
         let mut gone = vec![(parent.clone(), Owned::from(id))];
         let mut touched = 0;
         while let Some((parent, id)) = gone.pop() {
@@ -122,7 +118,7 @@ impl DocumentsTx<'_> {
         definition: &mut Arc<Definition>,
         key: &[u8],
         stored: &[u8],
-    ) -> Result<(), DocumentsError> {
+    ) -> Result<()> {
         let mut alone = definition.edit()?;
         alone.referenced_by.clear();
         self.delete_stored(&mut Arc::new(alone), key, stored)
@@ -134,7 +130,7 @@ impl DocumentsTx<'_> {
         child: &Arc<Definition>,
         reference: &Reference,
         id: Value<'_>,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, DocumentsError> {
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut filter = Writer::new();
         filter.open_document(&reference.field);
         filter.put("$eq", id);
@@ -175,12 +171,7 @@ fn encoded(value: Value<'_>) -> Vec<u8> {
 }
 
 /// The document without its reference to `id`: the field becomes null, an element of a list is removed.
-fn cleared(
-    doc: Doc<'_>,
-    reference: &Reference,
-    id: Value<'_>,
-    now_ms: i64,
-) -> Result<Option<DocBuf>, DocumentsError> {
+fn cleared(doc: Doc<'_>, reference: &Reference, id: Value<'_>, now_ms: i64) -> Result<Option<DocBuf>> {
     let mut update = Writer::new();
     if matches!(lang::path::get(doc, &reference.field), Some(Value::Array(_))) {
         update.open_document("$pullAll");

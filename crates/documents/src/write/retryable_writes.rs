@@ -9,8 +9,9 @@
 //! conflict on the session's record, and the one that is retried finds the result of the other.
 
 use ropewalk_base::keys;
+use ropewalk_engine::KeySpan;
 
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::lang::{Doc, DocBuf};
 use crate::model::Documents;
 use crate::transaction::source::Source;
@@ -61,7 +62,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::TransactionTooOld`] when the session has already used a higher number.
-    pub fn answered(&mut self, retry: &RetryKey) -> Result<Option<DocBuf>, DocumentsError> {
+    pub fn answered(&mut self, retry: &RetryKey) -> Result<Option<DocBuf>> {
         if retry.session.is_empty() || retry.session.len() > SESSION_BYTES_MAX {
             let what = format!("the id of a session has between 1 and {SESSION_BYTES_MAX} bytes");
             return Err(DocumentsError::InvalidOptions { what });
@@ -84,7 +85,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// As [`DocumentsTx::answered`].
-    pub fn answer(&mut self, retry: &RetryKey, answer: Doc<'_>) -> Result<(), DocumentsError> {
+    pub fn answer(&mut self, retry: &RetryKey, answer: Doc<'_>) -> Result<()> {
         let sessions = self.spaces().sessions;
         let key = header_key(&retry.session);
         if let Some(stored) = self.kv.get(sessions, &key)? {
@@ -98,7 +99,7 @@ impl DocumentsTx<'_> {
                 let (start, end) =
                     (answers_of(&retry.session, newest), answers_of(&retry.session, newest + 1));
                 let mut old = Vec::new();
-                self.kv.visit(sessions, &start, Some(&end), false, |key, _| {
+                self.kv.visit(sessions, KeySpan::forward(&start, Some(&end)), |key, _| {
                     old.push(key.to_vec());
                     true
                 })?;
@@ -117,11 +118,11 @@ impl Documents {
     ///
     /// # Errors
     /// The engine's.
-    pub fn forget_sessions(&self, unused_since_ms: i64, limit: usize) -> Result<usize, DocumentsError> {
+    pub fn forget_sessions(&self, unused_since_ms: i64, limit: usize) -> Result<usize> {
         self.transact(ropewalk_engine::Durability::Buffered, |tx| {
             let sessions = tx.spaces().sessions;
             let mut old = Vec::new();
-            tx.kv.visit(sessions, b"h", Some(b"i"), false, |key, value| {
+            tx.kv.visit(sessions, KeySpan::forward(b"h", Some(b"i")), |key, value| {
                 if header(value).is_some_and(|(_, used)| used < unused_since_ms) {
                     old.extend(key.get(1..).map(<[u8]>::to_vec));
                 }

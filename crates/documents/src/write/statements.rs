@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ropewalk_engine::{EngineError, TRANSACTION_BYTES_MAX};
 
 use crate::catalog::definition::Definition;
-use crate::error::DocumentsError;
+use crate::error::{DocumentsError, Result};
 use crate::index::entry::id_of;
 use crate::lang::{self, Doc, DocBuf, Filter, Owned, Projection, Sort, Update, UpdateContext, Value};
 use crate::model::handle::Collection;
@@ -110,7 +110,7 @@ impl FindAndModify {
     }
 
     /// Applies the projection to a document.
-    pub(crate) fn project(&self, document: DocBuf) -> Result<DocBuf, DocumentsError> {
+    pub(crate) fn project(&self, document: DocBuf) -> Result<DocBuf> {
         match &self.projection {
             Some(projection) => Ok(projection.apply(document.doc(), Some(&self.filter))?),
             None => Ok(document),
@@ -155,7 +155,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::Duplicate`]; bytes that are not a valid document; a rule that it violates.
-    pub fn insert_one(&mut self, collection: &Collection, document: &[u8]) -> Result<Owned, DocumentsError> {
+    pub fn insert_one(&mut self, collection: &Collection, document: &[u8]) -> Result<Owned> {
         self.statement_on(collection, |tx| {
             let mut definition = tx.definition_to_write(collection)?;
             let prepared = tx.prepared(Doc::check(document)?)?;
@@ -174,7 +174,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         documents: &[D],
         ordered: bool,
-    ) -> Result<InsertedMany, DocumentsError> {
+    ) -> Result<InsertedMany> {
         self.statement_on(collection, |tx| {
             let mut definition = tx.definition_to_write(collection)?;
             let mut done = InsertedMany::default();
@@ -205,11 +205,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// An update that does not fit the document; a rule that the changed document violates.
-    pub fn update_one(
-        &mut self,
-        collection: &Collection,
-        spec: &UpdateSpec,
-    ) -> Result<Updated, DocumentsError> {
+    pub fn update_one(&mut self, collection: &Collection, spec: &UpdateSpec) -> Result<Updated> {
         self.statement_on(collection, |tx| Ok(tx.update_first(collection, spec)?.0))
     }
 
@@ -217,11 +213,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// As [`DocumentsTx::update_one`]; a replacement, which cannot apply to several documents.
-    pub fn update_many(
-        &mut self,
-        collection: &Collection,
-        spec: &UpdateSpec,
-    ) -> Result<Updated, DocumentsError> {
+    pub fn update_many(&mut self, collection: &Collection, spec: &UpdateSpec) -> Result<Updated> {
         if spec.update.is_replacement() {
             let what = "a replacement cannot apply to several documents";
             return Err(collection.named(lang::LangError::new(lang::Code::FailedToParse, what).into()));
@@ -266,7 +258,7 @@ impl DocumentsTx<'_> {
         &mut self,
         collection: &Collection,
         spec: &FindAndModify,
-    ) -> Result<(Option<DocBuf>, Updated), DocumentsError> {
+    ) -> Result<(Option<DocBuf>, Updated)> {
         self.statement_on(collection, |tx| {
             let definition = tx.definition_of(collection)?;
             let project = |tx: &Self, stored: Vec<u8>| {
@@ -301,7 +293,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// A reference that forbids it.
-    pub fn delete_one(&mut self, collection: &Collection, filter: &Filter) -> Result<bool, DocumentsError> {
+    pub fn delete_one(&mut self, collection: &Collection, filter: &Filter) -> Result<bool> {
         let find = Find::shared(Arc::new(filter.clone())).limit(1);
         self.statement_on(collection, |tx| Ok(!tx.delete_found(collection, find)?.is_empty()))
     }
@@ -310,7 +302,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// A reference that forbids it.
-    pub fn delete(&mut self, collection: &Collection, find: &Find) -> Result<u64, DocumentsError> {
+    pub fn delete(&mut self, collection: &Collection, find: &Find) -> Result<u64> {
         self.statement_on(collection, |tx| {
             let keys = tx.keys_of(collection, find.clone())?;
             tx.delete_keys(collection, keys)
@@ -321,7 +313,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// A reference that forbids it.
-    pub fn delete_many(&mut self, collection: &Collection, filter: &Filter) -> Result<u64, DocumentsError> {
+    pub fn delete_many(&mut self, collection: &Collection, filter: &Filter) -> Result<u64> {
         self.delete(collection, &Find::shared(Arc::new(filter.clone())))
     }
 
@@ -334,7 +326,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         writes: &[BulkWrite],
         ordered: bool,
-    ) -> Result<BulkResult, DocumentsError> {
+    ) -> Result<BulkResult> {
         let mut done = BulkResult::default();
         for (place, write) in writes.iter().enumerate() {
             let count = |done: &mut BulkResult, updated: Updated| {
@@ -374,7 +366,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Keys of the documents that `find` selects.
-    fn keys_of(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>, DocumentsError> {
+    fn keys_of(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>> {
         let mut rows = Rows::to_write(self, collection, find)?;
         let mut keys = Vec::new();
         while let Some((key, _)) = rows.next(self)? {
@@ -384,7 +376,7 @@ impl DocumentsTx<'_> {
     }
 
     /// Deletes the documents that `find` selects; returns them.
-    fn delete_found(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>, DocumentsError> {
+    fn delete_found(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>> {
         let mut rows = Rows::to_write(self, collection, find)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next(self)? {
@@ -403,7 +395,7 @@ impl DocumentsTx<'_> {
         Ok(deleted)
     }
 
-    fn delete_keys(&mut self, collection: &Collection, keys: Vec<Vec<u8>>) -> Result<u64, DocumentsError> {
+    fn delete_keys(&mut self, collection: &Collection, keys: Vec<Vec<u8>>) -> Result<u64> {
         if keys.is_empty() {
             return Ok(0);
         }
@@ -426,7 +418,7 @@ impl DocumentsTx<'_> {
         &mut self,
         collection: &Collection,
         spec: &UpdateSpec,
-    ) -> Result<(Updated, Option<Vec<u8>>, Option<Vec<u8>>), DocumentsError> {
+    ) -> Result<(Updated, Option<Vec<u8>>, Option<Vec<u8>>)> {
         let now_ms = self.now_ms();
         let mut rows = Rows::to_write(self, collection, spec.find().limit(1))?;
         let Some((key, stored)) = rows.next(self)? else {
@@ -451,7 +443,7 @@ impl DocumentsTx<'_> {
         update: &Update,
         stored: &[u8],
         now_ms: i64,
-    ) -> Result<Option<DocBuf>, DocumentsError> {
+    ) -> Result<Option<DocBuf>> {
         let doc = Doc::trusted(stored);
         let position = filter.matches_at(doc)?.and_then(|found| found.position);
         let context = UpdateContext { position, now_ms, inserting: false };
@@ -466,7 +458,7 @@ impl DocumentsTx<'_> {
         collection: &Collection,
         spec: &UpdateSpec,
         now_ms: i64,
-    ) -> Result<(Updated, Option<Vec<u8>>), DocumentsError> {
+    ) -> Result<(Updated, Option<Vec<u8>>)> {
         if !spec.upsert {
             return Ok((Updated::default(), None));
         }

@@ -17,6 +17,7 @@ use ropewalk_documents::lang::{
 use ropewalk_documents::{Collection, DocumentsError, Find, IndexDef};
 
 use crate::allocations::most_held;
+use crate::hostile_texts::{Numbers, written_out};
 use crate::lang::notation;
 use crate::store::{Db, SYNC};
 
@@ -30,37 +31,6 @@ const ASKED_MAX: u32 = 10;
 /// Far more than such a command needs on a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(90);
 const SMALL_DOCUMENTS: i64 = 200;
-
-/// A deterministic number generator.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end.max(1) as u64) as usize
-    }
-
-    fn one_of<'t>(&mut self, list: &[&'t str]) -> &'t str {
-        list[self.below(list.len())]
-    }
-}
-
-/// Expands `<<N*text>>`, from the inside to the outside.
-fn written_out(line: &str) -> String {
-    let mut text = line.to_owned();
-    while let Some(open) = text.rfind("<<") {
-        let close = open + text[open..].find(">>").unwrap();
-        let (times, part) = text[open + 2..close].split_once('*').unwrap();
-        let mut copies = String::new();
-        for copy in 0..times.parse::<usize>().unwrap() {
-            copies += &part.replace("%i", &copy.to_string());
-        }
-        text.replace_range(open..close + 2, &copies);
-    }
-    text
-}
 
 fn hand_written() -> impl Iterator<Item = String> {
     let lines = include_str!("../bombs/hand.txt").lines();

@@ -4,5 +4,7 @@
 #[path = "../../../promql/tests/it/allocations.rs"]
 mod allocations;
 mod bombs;
+#[path = "../../../promql/tests/it/hostile_texts.rs"]
+mod hostile_texts;
 mod lang;
 mod store;

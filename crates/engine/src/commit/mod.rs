@@ -40,7 +40,7 @@ use crate::commit::follows::NotNewest;
 use crate::commit::locks::Locks;
 use crate::commit::pipeline::Stage;
 use crate::commit::watch::Watch;
-use crate::error::{CommitError, EngineError};
+use crate::error::{CommitError, EngineError, Result};
 use crate::model::effects::Effects;
 use crate::model::version::{End, Generation, ReadView, Version, Versions};
 use crate::model::{Apply, Model, Operation, Outcome, Verdict};
@@ -263,7 +263,7 @@ impl Core {
     ///
     /// # Errors
     /// The engine has stopped: memory may hold commits that the log refused, and they must never reach a run.
-    pub(crate) fn freeze_now(&self) -> Result<(), EngineError> {
+    pub(crate) fn freeze_now(&self) -> Result<()> {
         let mut sequencer = self.sequencer.lock();
         if let Some(error) = self.stopped() {
             return Err(error);
@@ -276,7 +276,7 @@ impl Core {
 
     /// Writes the log's mark that its last commit is durable. Under the sequencer, which has to learn the new
     /// tail.
-    pub(crate) fn write_durable_mark(&self) -> Result<(), EngineError> {
+    pub(crate) fn write_durable_mark(&self) -> Result<()> {
         // Syncs outstanding writes before taking the lock, so that it is held for one small sync at most.
         self.log.barrier()?;
         let mut sequencer = self.sequencer.lock();
@@ -309,11 +309,7 @@ impl Core {
     }
 
     /// Applies commits that another node has made, appends them to the local copy, and makes them visible.
-    pub(crate) fn apply_followed(
-        &self,
-        log: &ReplicatedLog,
-        commits: &[(Seq, &[u8])],
-    ) -> Result<(), EngineError> {
+    pub(crate) fn apply_followed(&self, log: &ReplicatedLog, commits: &[(Seq, &[u8])]) -> Result<()> {
         let mut sequencer = self.sequencer.lock();
         let sequencer = &mut *sequencer;
         let version = self.versions.current();
@@ -684,7 +680,7 @@ impl Replayed {
         (lsn, next): (Lsn, Lsn),
         seq: Seq,
         payload: &[u8],
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         // The log checks its records for both, and reports damage.
         debug_assert_eq!(seq, self.last.next(), "the log gives each commit after the one before");
         debug_assert!(self.active.end <= lsn && lsn < next, "commits follow each other in the log");

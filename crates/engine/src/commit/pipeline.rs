@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use ropewalk_base::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, WakeWord};
+use ropewalk_base::threads::panic_text;
 
 /// A group this large is settled before more is taken, so that one group's latency stays bounded.
 const GROUP_BYTES_MAX: usize = 8 << 20;
@@ -388,8 +389,7 @@ impl<S: Stage> Pipeline<S> {
         match catch_unwind(AssertUnwindSafe(stage)) {
             Ok(done) => Some(done),
             Err(panic) => {
-                let text = panic.downcast_ref::<String>().map(String::as_str);
-                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+                let text = panic_text(&*panic).unwrap_or("no message");
                 self.stage.stop(&format!("panic during {during}: {text}"));
                 None
             }
@@ -575,6 +575,20 @@ mod tests {
         use super::*;
         use ::shuttle::{check_random, thread};
 
+        /// Runs `work` next to a thread that serves a pipeline; returns the pipeline after its end.
+        fn served<T>(work: impl FnOnce(&Arc<Pipeline<Counting>>) -> T) -> (Arc<Pipeline<Counting>>, T) {
+            let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
+            let server = {
+                let pipeline = pipeline.clone();
+                thread::spawn(move || pipeline.serve())
+            };
+            let done = work(&pipeline);
+            pipeline.close();
+            server.join().unwrap();
+            pipeline.finish();
+            (pipeline, done)
+        }
+
         #[test]
         fn committers_share_groups_without_losing_a_result() {
             check_random(
@@ -596,26 +610,21 @@ mod tests {
         fn requests_that_are_sequenced_at_once_are_settled_by_the_next_leader() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
-                    let server = {
-                        let pipeline = pipeline.clone();
-                        thread::spawn(move || pipeline.serve())
-                    };
-                    let threads: Vec<_> = (0..2)
-                        .map(|_| {
-                            let pipeline = pipeline.clone();
-                            thread::spawn(move || {
-                                let handle = pipeline.try_submit((), 1, Pace::AtOnce).expect("room");
-                                let number = pipeline.commit((), 1, Pace::AtOnce);
-                                vec![handle.wait(), number]
+                    let (_, numbers) = served(|pipeline| {
+                        let threads: Vec<_> = (0..2)
+                            .map(|_| {
+                                let pipeline = pipeline.clone();
+                                thread::spawn(move || {
+                                    let handle = pipeline.try_submit((), 1, Pace::AtOnce).expect("room");
+                                    let number = pipeline.commit((), 1, Pace::AtOnce);
+                                    vec![handle.wait(), number]
+                                })
                             })
-                        })
-                        .collect();
-                    let mut numbers = vec![commit(&pipeline)];
-                    numbers.extend(threads.into_iter().flat_map(|t| t.join().unwrap()));
-                    pipeline.close();
-                    server.join().unwrap();
-                    pipeline.finish();
+                            .collect();
+                        let mut numbers = vec![commit(pipeline)];
+                        numbers.extend(threads.into_iter().flat_map(|t| t.join().unwrap()));
+                        numbers
+                    });
                     numbers_are_complete(numbers);
                 },
                 5_000,
@@ -626,23 +635,18 @@ mod tests {
         fn submitters_and_committers_with_a_serving_thread() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
-                    let server = {
-                        let pipeline = pipeline.clone();
-                        thread::spawn(move || pipeline.serve())
-                    };
-                    let submitter = {
-                        let pipeline = pipeline.clone();
-                        thread::spawn(move || {
-                            let handles: Vec<_> = (0..3).map(|_| pipeline.submit((), 1)).collect();
-                            handles.into_iter().map(Handle::wait).collect::<Vec<_>>()
-                        })
-                    };
-                    let mut numbers = vec![commit(&pipeline)];
-                    numbers.extend(submitter.join().unwrap());
-                    pipeline.close();
-                    server.join().unwrap();
-                    pipeline.finish();
+                    let (_, numbers) = served(|pipeline| {
+                        let submitter = {
+                            let pipeline = pipeline.clone();
+                            thread::spawn(move || {
+                                let handles: Vec<_> = (0..3).map(|_| pipeline.submit((), 1)).collect();
+                                handles.into_iter().map(Handle::wait).collect::<Vec<_>>()
+                            })
+                        };
+                        let mut numbers = vec![commit(pipeline)];
+                        numbers.extend(submitter.join().unwrap());
+                        numbers
+                    });
                     numbers_are_complete(numbers);
                 },
                 5_000,
@@ -654,35 +658,29 @@ mod tests {
         fn lone_requests_with_a_serving_thread() {
             check_random(
                 || {
-                    let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
-                    let server = {
-                        let pipeline = pipeline.clone();
-                        thread::spawn(move || pipeline.serve())
-                    };
-                    let threads: Vec<_> = [true, false]
-                        .into_iter()
-                        .map(|leads| {
-                            let pipeline = pipeline.clone();
-                            thread::spawn(move || {
-                                let mut numbers = vec![commit(&pipeline)];
-                                let mut handle =
-                                    pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
-                                if leads {
-                                    handle.lead();
-                                }
-                                numbers.push(handle.wait());
-                                let awaited =
-                                    pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
-                                numbers.push(::shuttle::future::block_on(awaited));
-                                drop(pipeline.try_submit((), 1, Pace::Shared));
-                                numbers
+                    let (pipeline, mut numbers): (_, Vec<_>) = served(|pipeline| {
+                        let threads: Vec<_> = [true, false]
+                            .into_iter()
+                            .map(|leads| {
+                                let pipeline = pipeline.clone();
+                                thread::spawn(move || {
+                                    let mut numbers = vec![commit(&pipeline)];
+                                    let mut handle =
+                                        pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
+                                    if leads {
+                                        handle.lead();
+                                    }
+                                    numbers.push(handle.wait());
+                                    let awaited =
+                                        pipeline.try_submit((), 1, Pace::Shared).expect("there is room");
+                                    numbers.push(::shuttle::future::block_on(awaited));
+                                    drop(pipeline.try_submit((), 1, Pace::Shared));
+                                    numbers
+                                })
                             })
-                        })
-                        .collect();
-                    let mut numbers: Vec<_> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
-                    pipeline.close();
-                    server.join().unwrap();
-                    pipeline.finish();
+                            .collect();
+                        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+                    });
                     assert_eq!(*pipeline.stage.settled.lock(), 8, "the dropped ones too");
                     numbers.sort_unstable();
                     numbers.dedup();

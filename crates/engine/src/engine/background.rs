@@ -17,7 +17,7 @@ use ropewalk_base::sync::thread;
 use ropewalk_store::{Checkpoint, CompactStep, Edit};
 
 use crate::commit::Core;
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::model::effects::encode_meta;
 use crate::model::version::Generation;
 use crate::options::WriteCapacity;
@@ -39,7 +39,7 @@ const READERS_LOOKS: usize = 50;
 impl Core {
     /// Writes out the oldest frozen generation. False without one. One flush at a time: two would write the same
     /// generation, and the checkpoint of the second would pass the next one unwritten.
-    pub(crate) fn flush_oldest(&self) -> Result<bool, EngineError> {
+    pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let _one_at_a_time = self.flushing.lock();
         let Some(oldest) = self.versions.current().frozen.last().cloned() else {
             return Ok(false);
@@ -54,7 +54,7 @@ impl Core {
         flushed.map(|()| true)
     }
 
-    fn flush(&self, oldest: &Arc<Generation>) -> Result<(), EngineError> {
+    fn flush(&self, oldest: &Arc<Generation>) -> Result<()> {
         let end = oldest.end.get().expect("a generation is frozen with its end");
         let (seq, lsn) = (end.seq, end.lsn);
         if self.log.durable() < lsn {
@@ -100,7 +100,7 @@ impl Core {
 
     /// The last work of a closing engine: flushes enough to keep the next opening fast, and writes the log's
     /// mark that its last commit is durable.
-    pub(crate) fn settle_down(&self) -> Result<(), EngineError> {
+    pub(crate) fn settle_down(&self) -> Result<()> {
         if self.replay_bytes() > REPLAY_BYTES_KEPT {
             // A failure costs time at the next opening: the log has it all.
             let _ = self.freeze_now().and_then(|()| {
@@ -113,7 +113,7 @@ impl Core {
     }
 
     /// One compaction quantum. False when nothing is left to do.
-    pub(crate) fn compact_once(&self) -> Result<bool, EngineError> {
+    pub(crate) fn compact_once(&self) -> Result<bool> {
         // Without holding a version, whose files could not be removed meanwhile.
         let hidden = self.versions.current().resident_flushes();
         let step = self.store.compact_step(&self.versions.live(), &hidden, COMPACT_STEP_BYTES)?;
@@ -134,7 +134,7 @@ impl Core {
     }
 
     /// Syncs the log if an `Async` commit is due. Otherwise returns false.
-    pub(crate) fn sync_due(&self) -> Result<bool, EngineError> {
+    pub(crate) fn sync_due(&self) -> Result<bool> {
         let now = self.env.clock.monotonic_nanos();
         {
             let mut background = self.background.lock();
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// Does one unit of background work, the most urgent first. False when nothing is left to do.
-    pub(crate) fn background_step(&self) -> Result<bool, EngineError> {
+    pub(crate) fn background_step(&self) -> Result<bool> {
         // Memory of a stopped engine may hold commits that its log does not have: none of it reaches the disk.
         if self.stopped().is_some() {
             return Ok(false);
@@ -301,7 +301,7 @@ impl Core {
 
     /// Back-pressure: free below three quarters of the write budget, then increasing pauses, and finally a
     /// wait for the next flush, which is an error when flushing fails.
-    pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
+    pub(crate) fn admit(&self, threads: bool) -> Result<()> {
         match self.write_capacity() {
             WriteCapacity::Free => return Ok(()),
             _ if !threads => return self.background_step().map(|_| ()),

@@ -26,7 +26,7 @@ use ropewalk_log::shared::SavedPlace;
 use crate::commit::Core;
 use crate::engine::cluster::{NEW_PLACE, PLACE, write_place};
 use crate::engine::{Engine, lock};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 
 /// A completed backup. Bytes are lengths of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::BackupTarget`]; [`EngineError::Locked`] while another backup to `target` is made; I/O, among them a full
     /// disk; damage in the log. Then there is no `target`, unless making its name durable was what failed.
-    pub fn backup(&self, target: &Path) -> Result<Backup, EngineError> {
+    pub fn backup(&self, target: &Path) -> Result<Backup> {
         self.copy(target, false)
     }
 
@@ -67,11 +67,11 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::backup`].
-    pub fn backup_node(&self, target: &Path) -> Result<Backup, EngineError> {
+    pub fn backup_node(&self, target: &Path) -> Result<Backup> {
         self.copy(target, true)
     }
 
-    fn copy(&self, target: &Path, with_place: bool) -> Result<Backup, EngineError> {
+    fn copy(&self, target: &Path, with_place: bool) -> Result<Backup> {
         let core = self.core();
         if let Some(error) = core.stopped() {
             return Err(error);
@@ -118,7 +118,7 @@ fn is_ours(dir: &str, name: &str) -> bool {
 
 impl Core {
     /// Fills a directory that contains only the lock.
-    fn copy_to(&self, dir: &Path, with_place: bool) -> Result<Backup, EngineError> {
+    fn copy_to(&self, dir: &Path, with_place: bool) -> Result<Backup> {
         let vfs = &*self.env.vfs;
         let [log_dir, store_dir] = ["log", "store"].map(|name| dir.join(name));
         for made in [&log_dir, &store_dir] {
@@ -157,7 +157,7 @@ impl Core {
     }
 
     /// The files of an interrupted backup.
-    fn leftovers(&self, partial: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    fn leftovers(&self, partial: &Path) -> Result<Vec<PathBuf>> {
         let vfs = &*self.env.vfs;
         let list = |dir: &Path| {
             let exists = vfs.exists(dir).map_err(failed("look for", dir))?;
@@ -185,7 +185,7 @@ impl Core {
         Ok(files)
     }
 
-    fn clear(&self, partial: &Path) -> Result<(), EngineError> {
+    fn clear(&self, partial: &Path) -> Result<()> {
         for file in self.leftovers(partial)? {
             self.env.vfs.remove(&file).map_err(failed("remove", &file))?;
         }
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Removes what [`Core::clear`] has left.
-    fn remove_dirs(&self, partial: &Path) -> Result<(), EngineError> {
+    fn remove_dirs(&self, partial: &Path) -> Result<()> {
         let vfs = &*self.env.vfs;
         let lock = partial.join("LOCK");
         if vfs.exists(&lock).map_err(failed("look for", &lock))? {

@@ -22,7 +22,7 @@ use ropewalk_vfs::{Env, OpenMode};
 
 use crate::commit::Core;
 use crate::engine::{Engine, io};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::options::{Background, SharedOptions};
 
 /// Name of the file with the place, and while it is written.
@@ -109,7 +109,7 @@ impl Engine {
     /// [`EngineError::Diverged`] when it does not continue this database, [`EngineError::Differs`] when it says that most nodes
     /// have other contents: the engine has stopped. [`EngineError::Busy`] and [`LogError::Shared`]: nothing was applied, and the call may be repeated.
     /// [`LogError::Leads`] on the leader; the engine's failure.
-    pub fn follow(&self, entry: &SharedEntry) -> Result<Followed, EngineError> {
+    pub fn follow(&self, entry: &SharedEntry) -> Result<Followed> {
         let core = &*self.core;
         let log = core.shared_log()?;
         core.admit(core.options.background == Background::Threads)?;
@@ -139,7 +139,7 @@ impl Engine {
     /// [`LogError::Shared`] and [`LogError::Unknown`] when the shared log does not answer: this node does not lead, and
     /// may try again. [`LogError::Sealed`] when the shared log was closed. [`EngineError::Diverged`] when it has lost
     /// entries that this node has: the engine has stopped.
-    pub fn campaign(&self) -> Result<bool, EngineError> {
+    pub fn campaign(&self) -> Result<bool> {
         let log = self.core.shared_log()?;
         let result = self.core.note_log(log).and_then(|()| log.campaign().map_err(EngineError::from));
         result.inspect_err(|error| self.core.fail_unless_repeatable(error))
@@ -151,7 +151,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NotLeader`] when it does not lead; [`LogError::Options`] when it is alone. [`LogError::Unknown`]: it is
     /// unknown whether the last commits took place, and the engine has stopped, too.
-    pub fn step_down(&self) -> Result<(), EngineError> {
+    pub fn step_down(&self) -> Result<()> {
         if let Some(error) = self.core.refusal() {
             return Err(error);
         }
@@ -170,7 +170,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NotLeader`] when it does not lead, or no longer; [`LogError::Unknown`]. If it was leading, the engine
     /// has stopped.
-    pub fn renew(&self) -> Result<(), EngineError> {
+    pub fn renew(&self) -> Result<()> {
         if let Some(error) = self.core.refusal() {
             return Err(error);
         }
@@ -186,7 +186,7 @@ impl Engine {
 
 impl Core {
     /// The shared log of a running node.
-    pub(crate) fn shared_log(&self) -> Result<&ReplicatedLog, EngineError> {
+    pub(crate) fn shared_log(&self) -> Result<&ReplicatedLog> {
         if let Some(error) = self.stopped() {
             return Err(error);
         }
@@ -210,7 +210,7 @@ impl Core {
     }
 
     /// Writes to the file which shared log is that of this node, before the node has anything of it.
-    fn note_log(&self, log: &ReplicatedLog) -> Result<(), EngineError> {
+    fn note_log(&self, log: &ReplicatedLog) -> Result<()> {
         if self.noted.lock().has_log {
             return Ok(());
         }
@@ -223,7 +223,7 @@ impl Core {
 
     /// Writes the place in the shared log to its file if the last one was written `after` so long. The local copy is synced
     /// first, so that it has the commits that the place names.
-    pub(crate) fn note_place(&self, after: Duration) -> Result<(), EngineError> {
+    pub(crate) fn note_place(&self, after: Duration) -> Result<()> {
         let Some(log) = &self.replicated else { return Ok(()) };
         let Some(saved) = log.saved_place() else { return Ok(()) };
         let mut noted = self.noted.lock();
@@ -245,7 +245,7 @@ impl Core {
 }
 
 /// Writes the file with the place, durably; returns its length.
-pub(crate) fn write_place(env: &Env, dir: &Path, saved: &SavedPlace) -> Result<u64, EngineError> {
+pub(crate) fn write_place(env: &Env, dir: &Path, saved: &SavedPlace) -> Result<u64> {
     let (path, new) = (dir.join(PLACE), dir.join(NEW_PLACE));
     if env.vfs.exists(&new).map_err(io("look for", &new))? {
         env.vfs.remove(&new).map_err(io("remove", &new))?;
@@ -261,7 +261,7 @@ pub(crate) fn write_place(env: &Env, dir: &Path, saved: &SavedPlace) -> Result<u
 
 /// The noted place. None when the file is missing or damaged: then the node begins with the oldest entry, which proves as
 /// much.
-pub(crate) fn read_place(env: &Env, dir: &Path) -> Result<Option<SavedPlace>, EngineError> {
+pub(crate) fn read_place(env: &Env, dir: &Path) -> Result<Option<SavedPlace>> {
     let path = dir.join(PLACE);
     if !env.vfs.exists(&path).map_err(io("look for", &path))? {
         return Ok(None);
@@ -281,7 +281,7 @@ pub(crate) fn node_log(
     dir: &Path,
     local: LocalLog,
     shared: Option<&SharedOptions>,
-) -> Result<NodeLog, EngineError> {
+) -> Result<NodeLog> {
     let Some(shared) = shared else { return Ok((Arc::new(local), None)) };
     let saved = read_place(env, dir)?;
     let SharedOptions { log, node, address, patience, .. } = shared.clone();

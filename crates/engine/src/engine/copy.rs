@@ -10,7 +10,7 @@ use ropewalk_vfs::{Env, LockGuard};
 use crate::engine::cluster::{NEW_PLACE, PLACE, read_place};
 use crate::engine::salvage::log_and_checkpoint;
 use crate::engine::{io, lock};
-use crate::error::EngineError;
+use crate::error::Result;
 
 /// The commits that a database has, without opening its engine: no commit is written, applied or made visible.
 ///
@@ -29,8 +29,8 @@ impl LocalCopy {
     /// cuts a torn one at the end, as an opening of the engine does.
     ///
     /// # Errors
-    /// [`EngineError::Locked`]; a damaged log or manifest, with file and offset; a newer format; I/O.
-    pub fn open(env: &Env, dir: &Path) -> Result<Option<Self>, EngineError> {
+    /// [`crate::EngineError::Locked`]; a damaged log or manifest, with file and offset; a newer format; I/O.
+    pub fn open(env: &Env, dir: &Path) -> Result<Option<Self>> {
         let store = dir.join("store");
         if !env.vfs.exists(&store).map_err(io("look for", &store))? {
             return Ok(None);
@@ -74,7 +74,7 @@ impl LocalCopy {
     ///
     /// # Errors
     /// I/O.
-    pub fn forget_place(&mut self) -> Result<(), EngineError> {
+    pub fn forget_place(&mut self) -> Result<()> {
         let vfs = &*self.env.vfs;
         for path in [self.dir.join(NEW_PLACE), self.dir.join(PLACE)] {
             if vfs.exists(&path).map_err(io("look for", &path))? {

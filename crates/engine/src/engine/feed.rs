@@ -11,7 +11,7 @@ use ropewalk_log::{LogError, LogReader};
 
 use crate::commit::Core;
 use crate::commit::record::RecordBody;
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 
 /// Reads commits in order. See [`crate::engine::Engine::changes`].
 pub struct ChangeFeed {
@@ -56,13 +56,13 @@ impl ChangeFeed {
     /// # Errors
     /// [`EngineError::FeedTrimmed`] when the log no longer holds it; damage.
     #[allow(clippy::should_implement_trait)] // the change borrows from the feed
-    pub fn next(&mut self) -> Result<Option<Change<'_>>, EngineError> {
+    pub fn next(&mut self) -> Result<Option<Change<'_>>> {
         let core = self.core.clone();
         // After a failed sync the contents of the log's unsynced end are unknown.
         self.read_next().map_err(|error| core.stopped().unwrap_or(error))
     }
 
-    fn read_next(&mut self) -> Result<Option<Change<'_>>, EngineError> {
+    fn read_next(&mut self) -> Result<Option<Change<'_>>> {
         if self.next > self.core.versions.visible() {
             return Ok(None);
         }
@@ -85,7 +85,7 @@ impl ChangeFeed {
     }
 
     /// Moves the reader to the next commit, so that the borrow of that one can be returned. False when it is not flushed yet.
-    fn position(&mut self) -> Result<bool, EngineError> {
+    fn position(&mut self) -> Result<bool> {
         if self.at.take().is_some() {
             self.reader = None;
         }
@@ -104,7 +104,7 @@ impl ChangeFeed {
     }
 
     /// Reads one record on the way to the next commit.
-    fn step(&mut self) -> Result<Step, EngineError> {
+    fn step(&mut self) -> Result<Step> {
         let reader = match &mut self.reader {
             Some(reader) => reader,
             none => none.insert(reader_before(&self.core, self.next)?),
@@ -127,7 +127,7 @@ impl ChangeFeed {
 }
 
 /// Reads records from a place before the commit `asked`.
-fn reader_before(core: &Core, asked: Seq) -> Result<Box<dyn LogReader>, EngineError> {
+fn reader_before(core: &Core, asked: Seq) -> Result<Box<dyn LogReader>> {
     let (before, reader) = core.log.read_near(asked);
     if before < asked { Ok(reader) } else { Err(EngineError::FeedTrimmed { asked, oldest: before.next() }) }
 }

@@ -29,7 +29,7 @@ use crate::commit::record;
 use crate::commit::{Commits, Committed, Core, Replayed, Request};
 use crate::engine::background::REPLAY_BYTES_KEPT;
 use crate::engine::feed::ChangeFeed;
-use crate::error::{CommitError, EngineError};
+use crate::error::{CommitError, EngineError, Result};
 use crate::keyspaces::{Definition, KeyspaceWatch, KeyspacesModel};
 use crate::kv::KvModel;
 use crate::model::effects::{Effects, decode_meta};
@@ -111,7 +111,7 @@ impl Engine {
         dir: &Path,
         mut options: EngineOptions,
         models: Vec<Arc<dyn Model>>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self> {
         let lock = lock(env, dir)?;
         hashes::check_trusted(env, dir)?;
         let keys = KvModel::default();
@@ -200,7 +200,7 @@ impl Engine {
     }
 
     /// Upper bound of the operations' bytes in a record, if they fit.
-    fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize, EngineError> {
+    fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize> {
         if let Some(error) = self.core.refusal() {
             return Err(error);
         }
@@ -213,7 +213,7 @@ impl Engine {
         Ok(bytes)
     }
 
-    fn admit(&self) -> Result<(), EngineError> {
+    fn admit(&self) -> Result<()> {
         self.core.admit(self.core.options.background == Background::Threads)
     }
 
@@ -279,7 +279,7 @@ impl Engine {
     ///
     /// # Errors
     /// The work failed; it is tried again at the next call.
-    pub fn background_step(&self) -> Result<bool, EngineError> {
+    pub fn background_step(&self) -> Result<bool> {
         self.core.background_step()
     }
 
@@ -293,7 +293,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::Unreadable`]: it is not visible yet, or its state is gone.
-    pub fn snapshot_at(&self, seq: Seq) -> Result<Snapshot, EngineError> {
+    pub fn snapshot_at(&self, seq: Seq) -> Result<Snapshot> {
         let found = self.core.versions.snapshot_at(seq);
         found.map_err(|(oldest, newest)| EngineError::Unreadable { asked: seq, oldest, newest })
     }
@@ -310,12 +310,7 @@ impl Engine {
     }
 
     /// The newest commit after `since` that wrote `key`, durable or not.
-    pub(crate) fn changed(
-        &self,
-        keyspace: Keyspace,
-        key: &[u8],
-        since: Seq,
-    ) -> Result<Option<Seq>, EngineError> {
+    pub(crate) fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>> {
         ReadView::new(&self.core.versions.current(), Seq::MAX).changed(keyspace, key, since)
     }
 
@@ -325,7 +320,7 @@ impl Engine {
         keyspace: Keyspace,
         (start, end): (&[u8], Option<&[u8]>),
         since: Seq,
-    ) -> Result<Option<Seq>, EngineError> {
+    ) -> Result<Option<Seq>> {
         ReadView::new(&self.core.versions.current(), Seq::MAX).changed_in(keyspace, start, end, since)
     }
 
@@ -348,7 +343,7 @@ impl Engine {
         keyspace: Keyspace,
         key: &[u8],
         look: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R, EngineError> {
+    ) -> Result<R> {
         let version = self.core.versions.current();
         // The newest value counts if it is visible by now: then it was the newest visible value when it was
         // found. Versions that no snapshot holds may be gone, so older values can only be read with a
@@ -376,7 +371,7 @@ impl Engine {
     ///
     /// # Errors
     /// The failure that stopped the engine, after which nothing becomes visible any more.
-    pub fn wait_until_visible(&self, seq: Seq) -> Result<(), EngineError> {
+    pub fn wait_until_visible(&self, seq: Seq) -> Result<()> {
         while !self.wait_visible(seq, Duration::from_millis(100)) {
             if let Some(error) = self.stopped() {
                 return Err(error);
@@ -400,7 +395,7 @@ impl Engine {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn changes(&self, from: Seq) -> Result<ChangeFeed, EngineError> {
+    pub fn changes(&self, from: Seq) -> Result<ChangeFeed> {
         Ok(ChangeFeed::new(self.core.clone(), from))
     }
 
@@ -409,7 +404,7 @@ impl Engine {
     ///
     /// # Errors
     /// Options out of range; more than 65 535 keyspaces; as [`Engine::commit`].
-    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, EngineError> {
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         options.check()?;
         let found = self.core.store.find_keyspace(name);
         let keyspace = match found {
@@ -451,7 +446,7 @@ impl Engine {
     ///
     /// # Errors
     /// Unknown keyspace.
-    pub fn run_writer(&self, keyspace: Keyspace, alone: bool) -> Result<RunWriter, EngineError> {
+    pub fn run_writer(&self, keyspace: Keyspace, alone: bool) -> Result<RunWriter> {
         let store = &self.core.store;
         Ok(if alone { store.bottom_writer(keyspace)? } else { store.writer(keyspace)? })
     }
@@ -470,7 +465,7 @@ impl Engine {
     ///
     /// # Panics
     /// Under [`EngineOptions::log_everything`]: readers of the log would lack the data.
-    pub fn ingest(&self, runs: Vec<NewRun>) -> Result<(), EngineError> {
+    pub fn ingest(&self, runs: Vec<NewRun>) -> Result<()> {
         if let Some(error) = self.core.refusal() {
             return Err(error);
         }
@@ -485,7 +480,7 @@ impl Engine {
     ///
     /// # Errors
     /// The flush failed; nothing is lost and it is tried again.
-    pub fn checkpoint(&self) -> Result<(), EngineError> {
+    pub fn checkpoint(&self) -> Result<()> {
         // Before anything is frozen, so that the flusher sees it at its check.
         self.core.background.lock().asked += 1;
         let done = self.flush_all();
@@ -493,7 +488,7 @@ impl Engine {
         done
     }
 
-    fn flush_all(&self) -> Result<(), EngineError> {
+    fn flush_all(&self) -> Result<()> {
         self.core.freeze_now()?;
         if self.core.options.background == Background::Manual {
             while self.core.flush_oldest()? {}
@@ -514,7 +509,7 @@ impl Engine {
     ///
     /// # Errors
     /// The merge failed; the old runs stay in force.
-    pub fn compact(&self) -> Result<(), EngineError> {
+    pub fn compact(&self) -> Result<()> {
         self.checkpoint()?;
         self.core.store.compact_all(&self.core.versions.live())?;
         self.core.refresh_view();
@@ -526,7 +521,7 @@ impl Engine {
     ///
     /// # Errors
     /// The check itself could not run.
-    pub fn verify(&self) -> Result<EngineReport, EngineError> {
+    pub fn verify(&self) -> Result<EngineReport> {
         let store = self.core.store.verify()?;
         let snapshot = self.snapshot();
         let flushed = self.core.versions.current().without_resident();
@@ -538,7 +533,7 @@ impl Engine {
         Ok(EngineReport { store, violations })
     }
 
-    fn check_models(&self, read: ReadView<'_>, store: &VerifyReport) -> Result<Vec<String>, EngineError> {
+    fn check_models(&self, read: ReadView<'_>, store: &VerifyReport) -> Result<Vec<String>> {
         let mut violations = Vec::new();
         for model in &self.core.models {
             let found = match model.verify(read) {
@@ -554,6 +549,15 @@ impl Engine {
 
     /// Activity and memory use of the engine.
     pub fn stats(&self) -> EngineStats {
+        self.stats_with(self.core.store.stats())
+    }
+
+    /// As [`Engine::stats`], with the first `limit` keyspaces whose names come after `after`, by name.
+    pub fn stats_after(&self, after: Option<&str>, limit: usize) -> EngineStats {
+        self.stats_with(self.core.store.stats_after(after, limit))
+    }
+
+    fn stats_with(&self, store: StoreStats) -> EngineStats {
         let checkpoint = self.core.store.checkpoint();
         let (flush_error, reader_waits) = {
             let background = self.core.background.lock();
@@ -565,7 +569,7 @@ impl Engine {
             checkpoint: checkpoint.seq,
             checkpoint_lsn: checkpoint.lsn,
             log: self.core.log.stats(),
-            store: self.core.store.stats(),
+            store,
             write_bytes: self.core.versions.write_bytes(),
             write_bytes_max: self.core.options.write_bytes_max(),
             frozen: self.core.versions.current().frozen.len(),
@@ -608,7 +612,7 @@ impl Engine {
     ///
     /// # Errors
     /// The last sync failed.
-    pub fn close(&self) -> Result<(), EngineError> {
+    pub fn close(&self) -> Result<()> {
         self.pipeline.close();
         {
             self.core.background.lock().closing = true;
@@ -645,7 +649,7 @@ fn damaged_meta(error: &DecodeError) -> EngineError {
 }
 
 /// Refuses a log whose store is gone, and a store whose log is: each would pass for an empty one. Nothing is changed.
-fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<(), EngineError> {
+fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<()> {
     match (store.is_new(), LocalLog::extent(env, log_dir)) {
         // The manifest is written before the first commit, and lists the runs that were ingested without the
         // log.
@@ -675,7 +679,7 @@ fn create_dir(env: &Env, dir: &Path, made: &Path) -> std::io::Result<()> {
 
 /// Creates `dir` if need be and takes it for this process. Its parts have to be directories themselves: a symbolic link would make
 /// the engine write and delete files elsewhere.
-pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineError> {
+pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>> {
     create_dir(env, dir, dir).map_err(io("create directory", dir))?;
     let path = dir.join("LOCK");
     let lock = env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
@@ -719,7 +723,7 @@ pub struct WaitVisible {
 }
 
 impl WaitVisible {
-    fn look(&self) -> Poll<Result<Seq, EngineError>> {
+    fn look(&self) -> Poll<Result<Seq>> {
         let visible = self.core.versions.visible();
         match self.core.stopped() {
             _ if visible > self.seq => Poll::Ready(Ok(visible)),
@@ -730,7 +734,7 @@ impl WaitVisible {
 }
 
 impl Future for WaitVisible {
-    type Output = Result<Seq, EngineError>;
+    type Output = Result<Seq>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

@@ -6,15 +6,15 @@
 use core::time::Duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+
+use ropewalk_base::threads::StoppableThread;
 
 use crate::engine::Engine;
 use crate::engine::cluster::Role;
 
 /// A round of work repeated in the background, for as long as this lives.
 pub struct PeriodicTask {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Option<StoppableThread>,
 }
 
 impl PeriodicTask {
@@ -28,28 +28,15 @@ impl PeriodicTask {
         pause: Duration,
         mut work: impl FnMut(&AtomicBool) + Send + 'static,
     ) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = stop.clone();
-        let body = move || {
-            while !stopping.load(Ordering::Acquire) && engine.stopped().is_none() {
+        let thread = StoppableThread::spawn(name, move |stops| {
+            while !stops.load(Ordering::Acquire) && engine.stopped().is_none() {
                 if !matches!(engine.role(), Role::Follower { .. }) {
-                    work(&stopping);
+                    work(stops);
                 }
                 // May end early, which costs one more round.
                 std::thread::park_timeout(pause);
             }
-        };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body).ok();
-        Self { stop, thread }
-    }
-}
-
-impl Drop for PeriodicTask {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
+        });
+        Self { _thread: thread.ok() }
     }
 }

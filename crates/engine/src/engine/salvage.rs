@@ -10,7 +10,7 @@ use ropewalk_store::{Checkpoint, Store, StoreOptions};
 use ropewalk_vfs::Env;
 
 use crate::engine::lock;
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 
 /// Reports the damage in the log of the engine in `dir` and what a salvage would lose; `None` when the log
 /// opens. The log is not changed. With `before`, the log is to end before that commit at the latest, for
@@ -19,7 +19,7 @@ use crate::error::EngineError;
 /// # Errors
 /// [`LogError::Checkpointed`](ropewalk_log::LogError::Checkpointed) when the store holds commit `before` already;
 /// [`EngineError::Locked`]; a damaged or missing manifest; a format from the future; I/O.
-pub fn inspect_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<Damage>, EngineError> {
+pub fn inspect_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<Damage>> {
     let _lock = lock(env, dir)?;
     let Some((log, checkpoint)) = log_and_checkpoint(env, dir)? else { return Ok(None) };
     Ok(ropewalk_log::inspect(env, &log, checkpoint.lsn, checkpoint.seq, before)?)
@@ -30,7 +30,7 @@ pub fn inspect_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<
 ///
 /// # Errors
 /// As [`inspect_log`]. May be repeated.
-pub fn salvage_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<Damage>, EngineError> {
+pub fn salvage_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<Damage>> {
     let _lock = lock(env, dir)?;
     let Some((log, checkpoint)) = log_and_checkpoint(env, dir)? else { return Ok(None) };
     Ok(ropewalk_log::salvage(env, &log, checkpoint.lsn, checkpoint.seq, before)?)
@@ -38,10 +38,7 @@ pub fn salvage_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<
 
 /// Directory of the log, and the checkpoint where recovery starts; `None` in a directory where nothing was
 /// ever written.
-pub(crate) fn log_and_checkpoint(
-    env: &Env,
-    dir: &Path,
-) -> Result<Option<(PathBuf, Checkpoint)>, EngineError> {
+pub(crate) fn log_and_checkpoint(env: &Env, dir: &Path) -> Result<Option<(PathBuf, Checkpoint)>> {
     let log = dir.join("log");
     ropewalk_vfs::create_dir_durably(&*env.vfs, &log).map_err(|source| EngineError::Io {
         op: "create directory",

@@ -18,7 +18,7 @@ use std::any::Any;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
-use crate::error::{EngineError, Rejection};
+use crate::error::{Rejection, Result};
 use crate::model::effects::{Effect, Effects};
 use crate::model::slice::SliceHasher;
 use crate::model::version::{Generation, ReadView};
@@ -37,8 +37,6 @@ pub const KEYSPACES: ModelId = ModelId(5);
 pub trait Memory: Any + Send + Sync {
     /// Bytes held, for the memory budget; may be an estimate but must grow with every write.
     fn bytes(&self) -> u64;
-    /// For downcasts to the model's type.
-    fn as_any(&self) -> &dyn Any;
 }
 
 /// The memory of models that only use keyspaces.
@@ -47,10 +45,6 @@ struct NoMemory;
 impl Memory for NoMemory {
     fn bytes(&self) -> u64 {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -65,12 +59,12 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store refuses.
-    fn open(&self, store: &Store) -> Result<(), EngineError>;
+    fn open(&self, store: &Store) -> Result<()>;
     /// Called once at open, after the runs are readable and before replay: load what lives outside memories.
     ///
     /// # Errors
     /// The stored data is damaged.
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
+    fn load(&self, _read: ReadView<'_>) -> Result<()> {
         Ok(())
     }
     /// A new, empty memory. By default a model writes only to keyspaces, whose memtables belong to the
@@ -87,20 +81,15 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The store cannot write.
-    fn flush(
-        &self,
-        memory: &dyn Memory,
-        _store: &Store,
-        _snapshots: &[Seq],
-    ) -> Result<Vec<NewRun>, EngineError> {
-        assert!(memory.as_any().is::<NoMemory>(), "model {} flushes its memory", self.name());
+    fn flush(&self, memory: &dyn Memory, _store: &Store, _snapshots: &[Seq]) -> Result<Vec<NewRun>> {
+        assert!((memory as &dyn Any).is::<NoMemory>(), "model {} flushes its memory", self.name());
         Ok(Vec::new())
     }
     /// Checks every invariant of the model's own data; returns one line per violation.
     ///
     /// # Errors
     /// The data cannot be read at all.
-    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError>;
+    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>>;
     /// Keyspaces whose entries depend on when memories were flushed and runs merged, so that they differ between nodes with
     /// equal contents. [`Model::hash_contents`] hashes what they store.
     fn unordered_keyspaces(&self) -> Vec<Keyspace> {
@@ -116,7 +105,7 @@ pub trait Model: Send + Sync {
         _read: ReadView<'_>,
         _start: &[u8],
         _into: &mut SliceHasher,
-    ) -> Result<Option<Vec<u8>>, EngineError> {
+    ) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
 }

@@ -15,6 +15,7 @@
 //! Invariant: a version that is current after `visible` was read contains every commit up to that `visible`, because a
 //! new generation becomes current before its first commit becomes visible.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
@@ -24,9 +25,10 @@ use ropewalk_base::sync::{AtomicU64, Mutex, MutexGuard, Ordering, hint_switch};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_store::{Cursor, Entry, Flush, Keyspace, MANY, Memtable, StoreView, Value};
 
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::model::Memory;
 use crate::model::effects::SavedEffects;
+use crate::span::KeySpan;
 
 const KEYSPACES_PER_BUCKET: usize = 64;
 const BUCKETS: usize = 1 + u16::MAX as usize / KEYSPACES_PER_BUCKET;
@@ -66,7 +68,7 @@ impl Generation {
 
     /// The memory of the model in `slot`, if it is a `T`.
     pub(crate) fn memory<T: Memory>(&self, slot: usize) -> Option<&T> {
-        self.memories.get(slot)?.as_any().downcast_ref()
+        (&**self.memories.get(slot)? as &dyn Any).downcast_ref()
     }
 
     pub(crate) fn memories(&self) -> &[Box<dyn Memory>] {
@@ -277,13 +279,13 @@ impl<'a> ReadView<'a> {
     ///
     /// # Errors
     /// A block is damaged or unreadable.
-    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>, EngineError> {
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'a>>> {
         Ok(self.entry(keyspace, key)?.and_then(|entry| entry.value))
     }
 
     /// The value of `key`, or that it was deleted, and the commit that wrote that.
     #[inline]
-    pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>, EngineError> {
+    pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>> {
         // The path of every point read: it builds no list of memtables.
         let version = self.version;
         for generation in version.unflushed() {
@@ -304,7 +306,7 @@ impl<'a> ReadView<'a> {
         keyspace: Keyspace,
         keys: &[&[u8]],
         mut each: impl FnMut(usize, Option<Value<'a>>),
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let version = self.version;
         let mut next = 0;
         for keys in keys.chunks(MANY) {
@@ -338,36 +340,20 @@ impl<'a> ReadView<'a> {
         Cursor::merged(&tables, &version.all_runs, keyspace, self.at)
     }
 
-    /// Passes the keys from `start` up to, not including, `end` (none: to the last) with their values, in
-    /// either direction, to `each` until it returns false.
+    /// Passes the keys of `span` with their values to `each` until it returns false.
     ///
     /// # Errors
     /// A block is damaged or unreadable.
     pub fn visit(
         &self,
         keyspace: Keyspace,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
+        span: KeySpan<'_>,
         mut each: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EngineError> {
+    ) -> Result<()> {
         let mut cursor = self.cursor(keyspace);
-        match end {
-            _ if !backward => cursor.seek(start)?,
-            None => cursor.last()?,
-            Some(end) => {
-                cursor.seek_for_prev(end)?;
-                if cursor.valid() && cursor.key() == end {
-                    cursor.prev()?;
-                }
-            }
-        }
-        while cursor.valid()
-            && start <= cursor.key()
-            && end.is_none_or(|end| cursor.key() < end)
-            && each(cursor.key(), cursor.value())
-        {
-            if backward { cursor.prev()? } else { cursor.next()? }
+        span.seek(&mut cursor)?;
+        while cursor.valid() && span.contains(cursor.key()) && each(cursor.key(), cursor.value()) {
+            span.advance(&mut cursor)?;
         }
         Ok(())
     }
@@ -376,7 +362,7 @@ impl<'a> ReadView<'a> {
     ///
     /// # Errors
     /// A block is damaged or unreadable.
-    pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>, EngineError> {
+    pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>> {
         let tables = self.version.unflushed().filter_map(|generation| generation.written(keyspace));
         Ok(ropewalk_store::newest_seq(tables, &self.version.all_runs, keyspace, key, since)?)
     }
@@ -391,7 +377,7 @@ impl<'a> ReadView<'a> {
         start: &[u8],
         end: Option<&[u8]>,
         since: Seq,
-    ) -> Result<Option<Seq>, EngineError> {
+    ) -> Result<Option<Seq>> {
         let tables = self.memtables(keyspace);
         Ok(ropewalk_store::changed_in_range(&tables, &self.version.runs, keyspace, start, end, since)?)
     }

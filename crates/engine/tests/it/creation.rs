@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn database_without_keyspaces_reopens_with_its_first_commits() {
     for commits in 0..3 {
-        let (disk, clock) = (FaultyVfs::new(11 + commits), Arc::default());
-        let env = env(&disk, &clock);
+        let (disk, _, env) = machine(11 + commits);
         let engine = open(&env, manual()).unwrap();
         for _ in 0..commits {
             engine.commit(vec![Box::new(KvBatch::new())], Durability::Sync).unwrap();

@@ -4,10 +4,8 @@ use super::*;
 
 #[test]
 fn endless_interval_owes_no_sync_and_endless_timeout_waits_for_the_commit() {
-    let (disk, clock) = (FaultyVfs::new(12), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (_, clock, env) = machine(12);
+    let (engine, keys) = open_with_keys(&env);
     clock.advance(Duration::from_secs(1));
     let interval = Duration::MAX;
     let seq = put(&engine, keys, b"a", b"1", Durability::Async { interval }).unwrap();

@@ -68,8 +68,7 @@ fn log_alone_gives_every_keyspace_its_number_and_contents() {
 #[test]
 fn definition_survives_a_power_cut_before_the_first_checkpoint() {
     for seed in 0..20 {
-        let (disk, clock) = (FaultyVfs::new(seed), Arc::default());
-        let env = env(&disk, &clock);
+        let (disk, _, env) = machine(seed);
         let engine = open(&env, manual()).unwrap();
         let (a, b) = (engine.keyspace("a", packed()).unwrap(), engine.keyspace("b", packed()).unwrap());
         put(&engine, b, b"k", b"1", Durability::Sync).unwrap();
@@ -87,8 +86,7 @@ fn definition_survives_a_power_cut_before_the_first_checkpoint() {
 #[test]
 fn number_of_a_lost_definition_is_given_to_the_next_name() {
     for seed in 0..20 {
-        let (disk, clock) = (FaultyVfs::new(seed), Arc::default());
-        let env = env(&disk, &clock);
+        let (disk, _, env) = machine(seed);
         let engine = open(&env, manual()).unwrap();
         let first = engine.keyspace("first", KeyspaceOptions::default()).unwrap();
         disk.fail(DiskOp::Sync, 0);
@@ -166,10 +164,8 @@ fn writes_to_a_number_that_was_not_given_out_are_rejected_and_the_engine_continu
 
 #[test]
 fn record_with_a_write_to_an_undefined_keyspace_is_refused_at_opening() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (_, _, env) = machine(1);
+    let (engine, keys) = open_with_keys(&env);
     drop(engine);
     // Version, time, then one section: put "k" = "1" in the next keyspace.
     let write = [&(keys.0 + 1).to_le_bytes()[..], &[0, 1, b'k', 1, b'1']].concat();

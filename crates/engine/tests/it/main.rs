@@ -35,12 +35,26 @@ fn env(disk: &FaultyVfs, clock: &Arc<ManualClock>) -> Env {
     Env { vfs: Arc::new(disk.clone()), clock: clock.clone(), ..Env::real() }
 }
 
+/// A disk, a clock, and the environment of both.
+fn machine(seed: u64) -> (FaultyVfs, Arc<ManualClock>, Env) {
+    let (disk, clock) = (FaultyVfs::new(seed), Arc::default());
+    let env = env(&disk, &clock);
+    (disk, clock, env)
+}
+
 fn manual() -> EngineOptions {
     EngineOptions { memory_budget: 1 << 20, background: Background::Manual, ..EngineOptions::default() }
 }
 
 fn open(env: &Env, options: EngineOptions) -> Result<Engine, EngineError> {
     Engine::open(env, Path::new("/db"), options, Vec::new())
+}
+
+/// An engine with one keyspace.
+fn open_with_keys(env: &Env) -> (Engine, Keyspace) {
+    let engine = open(env, manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (engine, keys)
 }
 
 fn put(
@@ -66,10 +80,8 @@ fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn failed_sync_stops_the_engine_and_reopening_has_acknowledged_commits() {
     for op in [DiskOp::Sync, DiskOp::Write] {
-        let (disk, clock) = (FaultyVfs::new(1), Arc::default());
-        let env = env(&disk, &clock);
-        let engine = open(&env, manual()).unwrap();
-        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (disk, _, env) = machine(1);
+        let (engine, keys) = open_with_keys(&env);
         put(&engine, keys, b"good", b"1", Durability::Sync).unwrap();
         disk.fail(op, 0);
         let refused = put(&engine, keys, b"lost", b"2", Durability::Sync).unwrap_err();
@@ -89,10 +101,8 @@ fn failed_sync_stops_the_engine_and_reopening_has_acknowledged_commits() {
 
 #[test]
 fn a_full_disk_is_a_typed_error_and_space_heals_it() {
-    let (disk, clock) = (FaultyVfs::new(2), Arc::default());
-    let env = env(&disk, &clock);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (disk, _, env) = machine(2);
+    let (engine, keys) = open_with_keys(&env);
     // The log has its segment; flushing finds no room.
     for i in 0..60_u32 {
         put(&engine, keys, &i.to_be_bytes(), &[7; 2000], Durability::Sync).unwrap();
@@ -153,10 +163,8 @@ fn flush_waits_for_splitting_snapshots_unless_a_caller_waits_for_it() {
 
 #[test]
 fn async_commits_are_visible_at_once_and_synced_within_their_interval() {
-    let (disk, clock) = (FaultyVfs::new(4), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (disk, clock, env) = machine(4);
+    let (engine, keys) = open_with_keys(&env);
     let interval = Duration::from_millis(50);
     let syncs = engine.stats().log.syncs;
     put(&engine, keys, b"a", b"1", Durability::Async { interval }).unwrap();
@@ -176,10 +184,8 @@ fn async_commits_are_visible_at_once_and_synced_within_their_interval() {
 #[test]
 fn unsynced_commits_are_lost_only_from_the_end() {
     for seed in 0..40 {
-        let (disk, clock) = (FaultyVfs::new(seed), Arc::default());
-        let env = env(&disk, &clock);
-        let engine = open(&env, manual()).unwrap();
-        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (disk, _, env) = machine(seed);
+        let (engine, keys) = open_with_keys(&env);
         for i in 0..20_u32 {
             let durability = if i == 9 { Durability::Sync } else { Durability::Buffered };
             put(&engine, keys, &i.to_be_bytes(), &[5; 700], durability).unwrap();

@@ -25,8 +25,7 @@ fn reopened(env: &Env, keys: Keyspace, count: u64) -> Engine {
 #[test]
 fn opening_after_a_kill_replays_a_bounded_part_of_the_log() {
     for count in [3, 10, 20] {
-        let (disk, clock) = (FaultyVfs::new(count), Arc::default());
-        let env = env(&disk, &clock);
+        let (disk, _, env) = machine(count);
         let (engine, keys) = megabytes(&env, count);
         disk.kill();
         drop(engine);
@@ -41,8 +40,7 @@ fn opening_after_a_kill_replays_a_bounded_part_of_the_log() {
 
 #[test]
 fn opening_after_a_close_replays_next_to_nothing() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::default());
-    let env = env(&disk, &clock);
+    let (disk, _, env) = machine(1);
     let (engine, keys) = megabytes(&env, 2);
     engine.close().unwrap();
     drop(engine);
@@ -55,8 +53,7 @@ fn opening_after_a_close_replays_next_to_nothing() {
 
 #[test]
 fn failed_flush_of_a_close_loses_nothing() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::default());
-    let env = env(&disk, &clock);
+    let (disk, _, env) = machine(1);
     let (engine, keys) = megabytes(&env, 2);
     disk.fail(DiskOp::Rename, 0);
     engine.close().unwrap();
@@ -67,8 +64,7 @@ fn failed_flush_of_a_close_loses_nothing() {
 
 #[test]
 fn second_opening_after_a_kill_replays_next_to_nothing() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
+    let (disk, _, env) = machine(1);
     let (engine, keys) = megabytes(&env, 2);
     disk.kill();
     drop(engine);
@@ -85,8 +81,7 @@ fn second_opening_after_a_kill_replays_next_to_nothing() {
 
 #[test]
 fn opening_an_existing_database_syncs_only_its_own_directories() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::default());
-    let env = env(&disk, &clock);
+    let (disk, _, env) = machine(1);
     let deep = Path::new("/a/b/c/db");
     let reopen = || Engine::open(&env, deep, manual(), Vec::new()).unwrap();
     drop(reopen());

@@ -68,10 +68,8 @@ fn assert_stopped_by_panic<T: std::fmt::Debug>(outcome: Result<T, CommitError>) 
 #[test]
 fn panic_while_sequencing_refuses_the_group_and_shows_none_of_it() {
     for at in [Step::Validate, Step::Encode, Step::Drop] {
-        let (disk, clock) = (FaultyVfs::new(1), Arc::default());
-        let env = env(&disk, &clock);
-        let engine = open(&env, manual()).unwrap();
-        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (disk, _, env) = machine(1);
+        let (engine, keys) = open_with_keys(&env);
         put(&engine, keys, b"before", b"1", Durability::Sync).unwrap();
         // The first part of the transaction is applied when the second one panics; other commits share the group.
         let halves: Vec<Box<dyn Operation>> = vec![

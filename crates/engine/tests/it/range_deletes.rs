@@ -26,8 +26,7 @@ proptest! {
     fn commit_applies_its_writes_in_order(commits in proptest::collection::vec(proptest::collection::vec(write(), 0..30), 1..4)) {
         let env = Env::memory();
         let mut model = BTreeMap::new();
-        let engine = open(&env, manual()).unwrap();
-        let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+        let (engine, keys) = open_with_keys(&env);
         for writes in commits {
             let mut batch = KvBatch::new();
             for write in writes {

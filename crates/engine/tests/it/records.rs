@@ -28,10 +28,8 @@ impl Operation for Undecodable {
 
 #[test]
 fn record_that_does_not_decode_never_reaches_the_log() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (disk, clock, env) = machine(1);
+    let (engine, keys) = open_with_keys(&env);
     // A sync is owed to this commit: it must not take the bad record along.
     let interval = Duration::from_millis(5);
     put(&engine, keys, b"good", b"1", Durability::Async { interval }).unwrap();

@@ -27,8 +27,7 @@ fn with_undecodable_record(env: &Env) -> Keyspace {
 
 #[test]
 fn cut_before_a_record_that_cannot_be_applied_opens_with_every_commit_before_it() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
+    let (disk, _, env) = machine(1);
     let keys = with_undecodable_record(&env);
     for _ in 0..2 {
         let error = open(&env, manual()).err().unwrap();
@@ -55,8 +54,7 @@ fn cut_before_a_record_that_cannot_be_applied_opens_with_every_commit_before_it(
 
 #[test]
 fn cut_before_a_flushed_commit_is_refused() {
-    let (disk, clock) = (FaultyVfs::new(1), Arc::<ManualClock>::default());
-    let env = env(&disk, &clock);
+    let (_, _, env) = machine(1);
     let keys = with_undecodable_record(&env);
     let dir = Path::new("/db");
     salvage_log(&env, dir, Some(Seq(5))).unwrap().unwrap();

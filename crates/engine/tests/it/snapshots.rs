@@ -1,12 +1,11 @@
 //! Long-lived snapshots and transactions: which memory and files they hold, and that they keep reading their own commit.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk_base::DecodeError;
 use ropewalk_engine::{
-    Apply, FollowsCommit, Isolation, KvTransaction, Memory, Model, ModelId, NewRun, NotNewest, Operation,
-    ReadView, Snapshot,
+    Apply, FollowsCommit, Isolation, KeySpan, KvTransaction, Memory, Model, ModelId, NewRun, NotNewest,
+    Operation, ReadView, Snapshot,
 };
 
 use super::*;
@@ -25,10 +24,6 @@ impl Drop for Counted {
 impl Memory for Counted {
     fn bytes(&self) -> u64 {
         0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -130,7 +125,7 @@ fn of_snapshot(snapshot: &Snapshot, keys: Keyspace) -> Vec<(u8, u8)> {
     let mut found = Vec::new();
     let reading = snapshot.read();
     reading
-        .visit(keys, &[], None, false, |key, value| {
+        .visit(keys, KeySpan::ALL, |key, value| {
             found.push((first(key), first(value)));
             true
         })
@@ -146,7 +141,7 @@ fn of_transaction(transaction: &mut KvTransaction, keys: Keyspace) -> Vec<(u8, u
     transaction.begin_statement();
     let mut found = Vec::new();
     transaction
-        .visit(keys, &[], None, false, |key, value| {
+        .visit(keys, KeySpan::ALL, |key, value| {
             found.push((first(key), first(value)));
             true
         })
@@ -265,8 +260,7 @@ fn write_number(engine: &Engine, keys: Keyspace) -> Seq {
 #[test]
 fn earlier_commit_is_readable_until_a_flush_unless_a_snapshot_holds_it() {
     let env = Env::memory();
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (engine, keys) = open_with_keys(&env);
     let commits: Vec<Seq> = (0..4).map(|_| write_number(&engine, keys)).collect();
     let [first, second, third, fourth] = commits[..] else { panic!("{commits:?}") };
     for seq in &commits {
@@ -290,8 +284,7 @@ fn earlier_commit_is_readable_until_a_flush_unless_a_snapshot_holds_it() {
     }
     engine.close().unwrap();
     drop(engine);
-    let engine = open(&env, manual()).unwrap();
-    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let (engine, keys) = open_with_keys(&env);
     assert!(value_at(&engine, keys, fourth).is_err());
     assert_eq!(value_at(&engine, keys, fifth).unwrap(), fifth.0);
 }
@@ -370,7 +363,7 @@ fn flushed_memtables_stay_readable_in_memory() {
             found.push((key.to_vec(), value.to_vec()));
             true
         };
-        from.read().visit(keys, b"", None, false, each).unwrap();
+        from.read().visit(keys, KeySpan::ALL, each).unwrap();
         found
     };
     let before = engine.snapshot();
@@ -424,7 +417,11 @@ fn flushed_memtables_in_memory_are_bounded() {
             count += 1;
             true
         };
-        engine.snapshot().read().visit(keys, b"", None, round % 2 == 0, each).unwrap();
+        engine
+            .snapshot()
+            .read()
+            .visit(keys, KeySpan { backward: round % 2 == 0, ..KeySpan::ALL }, each)
+            .unwrap();
         assert_eq!(count, (round + 1) * 30);
     }
     assert!(most > bound / 2, "{most}");

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use ropewalk_base::{Position, Seq};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::types::{AppendCondition, Query};
 use crate::index::search::StoreRead;
 use crate::model::{EVENTS, EventsModel};
@@ -48,7 +48,7 @@ impl Failing<'_> {
 impl Conditions {
     /// # Errors
     /// [`EventsError::InvalidQuery`].
-    pub(crate) fn new(list: Vec<AppendCondition>) -> Result<Self, EventsError> {
+    pub(crate) fn new(list: Vec<AppendCondition>) -> Result<Self> {
         for condition in &list {
             condition.fail_if_events_match.check()?;
         }
@@ -77,11 +77,7 @@ impl Conditions {
     }
 
     /// The first condition that fails for an event up to `head`.
-    pub(crate) fn failing(
-        &self,
-        read: &StoreRead<'_>,
-        head: u64,
-    ) -> Result<Option<Failing<'_>>, EventsError> {
+    pub(crate) fn failing(&self, read: &StoreRead<'_>, head: u64) -> Result<Option<Failing<'_>>> {
         for (ordinal, (condition, after)) in self.list.iter().zip(&self.checked).enumerate() {
             if let Some((position, item)) = read.first_match(&condition.fail_if_events_match, *after, head)? {
                 let seq = read.event_seq(position)?;
@@ -126,7 +122,7 @@ pub struct ReadGuard {
 }
 
 impl ReadGuard {
-    pub(crate) fn new(model: Arc<EventsModel>, name: &str, reads: &EventReads) -> Result<Self, EventsError> {
+    pub(crate) fn new(model: Arc<EventsModel>, name: &str, reads: &EventReads) -> Result<Self> {
         let condition = |(query, head): (&Query, &u64)| AppendCondition {
             fail_if_events_match: query.clone(),
             after: Some(Position(*head)),
@@ -135,7 +131,7 @@ impl ReadGuard {
         Ok(Self { model, name: name.to_owned(), store: reads.store, conditions })
     }
 
-    fn check(&self, latest: ReadView<'_>) -> Result<(), EventsError> {
+    fn check(&self, latest: ReadView<'_>) -> Result<()> {
         let state = self.model.find(&self.name);
         if self.store.is_some() && self.store != state.as_ref().map(|state| state.id) {
             // The positions that were read no longer exist.

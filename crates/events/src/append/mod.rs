@@ -10,7 +10,7 @@ use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejecti
 use uuid::Uuid;
 
 use crate::append::conditions::Conditions;
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::codec::{BodyRef, POSITION_MAX, STORES_MAX, SectionHead, put_body, put_section};
 use crate::event::types::{AppendCondition, Event, NAME_BYTES_MAX, ReadOptions, Tracking};
 use crate::index::search::StoreRead;
@@ -52,7 +52,7 @@ pub struct Appended {
     pub seq: Seq,
 }
 
-pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<(), EventsError> {
+pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         return Err(EventsError::InvalidName { kind, name: name.chars().take(64).collect() });
     }
@@ -71,7 +71,7 @@ fn put_bodies(events: &[Event], tracking: Option<&Tracking>) -> Vec<u8> {
 }
 
 /// Rejects conditions that an append with an idempotency key cannot have.
-fn check_with_key(conditions: &Conditions) -> Result<(), EventsError> {
+fn check_with_key(conditions: &Conditions) -> Result<()> {
     if conditions.has_prefixes() {
         // With a key only the sequencer can decide, and it must not scan every event of a store.
         let what = "a condition with prefixes cannot go with an idempotency key".to_owned();
@@ -109,7 +109,7 @@ impl AppendOperation {
         store: &str,
         events: &[Event],
         options: AppendOptions,
-    ) -> Result<Self, EventsError> {
+    ) -> Result<Self> {
         if events.is_empty() && options.tracking.is_none() {
             return Err(EventsError::EmptyAppend);
         }
@@ -150,7 +150,7 @@ impl AppendOperation {
     }
 
     /// Adds conditions to an append that was prepared without them, and looks its store up again.
-    pub(crate) fn complete(&mut self, conditions: Vec<AppendCondition>) -> Result<(), EventsError> {
+    pub(crate) fn complete(&mut self, conditions: Vec<AppendCondition>) -> Result<()> {
         self.conditions = Conditions::new(conditions)?;
         if self.idempotency.is_some() {
             check_with_key(&self.conditions)?;
@@ -189,7 +189,7 @@ impl AppendOperation {
 
     /// Checks the conditions against the visible events, outside the sequencer, which then only checks the
     /// events since. A conflict found here is final: that event is durable and will not go away.
-    pub(crate) fn check_ahead(&mut self, visible: ReadView<'_>) -> Result<(), EventsError> {
+    pub(crate) fn check_ahead(&mut self, visible: ReadView<'_>) -> Result<()> {
         let Some(state) = &self.state else { return Ok(()) };
         if self.conditions.is_empty() || self.idempotency.is_some() {
             // An idempotent retry matches its own events; only the sequencer can distinguish it from a
@@ -204,7 +204,7 @@ impl AppendOperation {
     }
 
     /// Rejects the append if a condition fails, unless the append repeats the matching events.
-    fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<Option<Outcome>, EventsError> {
+    fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<Option<Outcome>> {
         let Some(failing) = self.conditions.failing(read, head)? else { return Ok(None) };
         match self.repeated(read, failing.condition, head)? {
             Some(repeated) => Ok(Some(repeated)),
@@ -218,10 +218,10 @@ impl AppendOperation {
         read: &StoreRead<'_>,
         condition: &AppendCondition,
         head: u64,
-    ) -> Result<Option<Outcome>, EventsError> {
+    ) -> Result<Option<Outcome>> {
         let Some(ids) = &self.ids else { return Ok(None) };
         let options = ReadOptions { after: condition.after, ..ReadOptions::default() };
-        let mut scan = Scan::new(read, &condition.fail_if_events_match, &options, head);
+        let mut scan = Scan::new(read, &condition.fail_if_events_match, &options, head)?;
         let mut found: Option<Outcome> = None;
         for id in ids {
             match scan.next()? {
@@ -234,7 +234,7 @@ impl AppendOperation {
         Ok(found)
     }
 
-    fn decide(&mut self, latest: ReadView<'_>) -> Result<Verdict, EventsError> {
+    fn decide(&mut self, latest: ReadView<'_>) -> Result<Verdict> {
         if let Some(repeated) = self.repeats {
             return Ok(Verdict::Done(repeated));
         }

@@ -12,7 +12,7 @@
 use ropewalk_base::{DecodeError, Decoder, Position, Seq, put_bytes, put_u32, put_u64, put_varint};
 use uuid::Uuid;
 
-use crate::error::EventsError;
+use crate::error::Result;
 use crate::event::typed::{FromEvent, decode};
 use crate::event::types::{Event, Tracking};
 
@@ -221,8 +221,8 @@ impl<'a> SequencedEventRef<'a> {
     /// The application's typed form.
     ///
     /// # Errors
-    /// [`EventsError::Unapplied`], with position, type and the error of [`FromEvent`].
-    pub fn decode<E: FromEvent>(&self) -> Result<E, EventsError> {
+    /// [`crate::EventsError::Unapplied`], with position, type and the error of [`FromEvent`].
+    pub fn decode<E: FromEvent>(&self) -> Result<E> {
         decode(self)
     }
 
@@ -291,8 +291,8 @@ impl SequencedEvent {
     /// The application's typed form.
     ///
     /// # Errors
-    /// [`EventsError::Unapplied`], with position, type and the error of [`FromEvent`].
-    pub fn decode<E: FromEvent>(&self) -> Result<E, EventsError> {
+    /// [`crate::EventsError::Unapplied`], with position, type and the error of [`FromEvent`].
+    pub fn decode<E: FromEvent>(&self) -> Result<E> {
         decode(self)
     }
 

@@ -7,7 +7,7 @@
 
 use ropewalk_base::Position;
 
-use crate::error::{ApplyError, EventsError};
+use crate::error::{ApplyError, EventsError, Result};
 use crate::event::codec::{BodyRef, SequencedEvent, SequencedEventRef};
 use crate::event::types::{Event, Query, QueryItem};
 
@@ -140,16 +140,14 @@ pub fn event_version(event: &impl Recorded) -> Result<u32, ApplyError> {
 ///
 /// # Errors
 /// [`EventsError::Unencoded`], for the first that does not encode.
-pub fn to_events<'e, E: ToEvent + 'e>(
-    typed: impl IntoIterator<Item = &'e E>,
-) -> Result<Vec<Event>, EventsError> {
+pub fn to_events<'e, E: ToEvent + 'e>(typed: impl IntoIterator<Item = &'e E>) -> Result<Vec<Event>> {
     let encode = |(ordinal, event): (usize, &E)| {
         event.to_event().map_err(|source| EventsError::Unencoded { ordinal, source })
     };
     typed.into_iter().enumerate().map(encode).collect()
 }
 
-pub(crate) fn decode<E: FromEvent>(event: &impl Recorded) -> Result<E, EventsError> {
+pub(crate) fn decode<E: FromEvent>(event: &impl Recorded) -> Result<E> {
     E::from_event(event).map_err(|source| unapplied(event, source))
 }
 

@@ -4,7 +4,7 @@
 use ropewalk_base::Position;
 use uuid::Uuid;
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 
 /// Longest type, tag, metadata key or value, and the most tags or metadata entries of one event.
 pub const TEXT_BYTES_MAX: usize = 65_535;
@@ -63,7 +63,7 @@ impl Event {
         self
     }
 
-    pub(crate) fn check(&self, ordinal: usize) -> Result<(), EventsError> {
+    pub(crate) fn check(&self, ordinal: usize) -> Result<()> {
         let refuse = |what: String| Err(EventsError::InvalidEvent { ordinal, what });
         if self.event_type.is_empty() || self.event_type.len() > TEXT_BYTES_MAX {
             return refuse(format!(
@@ -245,7 +245,7 @@ impl Query {
         self.is_all() || self.items.iter().any(|item| item.matches(event_type, tags.clone()))
     }
 
-    pub(crate) fn check(&self) -> Result<(), EventsError> {
+    pub(crate) fn check(&self) -> Result<()> {
         let refuse = |what: String| Err(EventsError::InvalidQuery { what });
         if self.items.len() > QUERY_TERMS_MAX {
             return refuse(format!("{} items; at most {QUERY_TERMS_MAX} are allowed", self.items.len()));

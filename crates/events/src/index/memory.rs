@@ -8,7 +8,6 @@
 //! Replay adds events without their postings, which cost four times as much: the first reader or writer that
 //! needs the postings of a store builds the missing ones.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,10 +35,6 @@ pub(crate) struct EventMemory {
 impl Memory for EventMemory {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -15,7 +15,7 @@
 use ropewalk_base::{DecodeError, Decoder, hash64, put_bytes, put_varint};
 use ropewalk_engine::{Cursor, Keyspace};
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::codec::{POSITION_MAX, STORES_MAX};
 use crate::index::memory::{EventMemory, StoreMemory};
 use crate::index::search::Source;
@@ -170,10 +170,10 @@ impl<'s> TermCursor<'s> {
         (postings, runs_end): (Keyspace, u64),
         memories: &[Source<'s>],
         read: ropewalk_engine::ReadView<'s>,
-    ) -> Self {
-        let in_runs = runs_end > 1 && read.runs().may_contain_prefix(postings, &term.prefix_bytes());
+    ) -> Result<Self, EventsError> {
+        let in_runs = runs_end > 1 && read.runs().may_contain_prefix(postings, &term.prefix_bytes())?;
         let runs = in_runs.then(|| read.runs().cursor(postings, read.at()));
-        Self {
+        Ok(Self {
             term,
             store,
             postings,
@@ -185,11 +185,11 @@ impl<'s> TermCursor<'s> {
             covered: (0, 0),
             nothing: (u64::MAX, 0),
             next: Vec::new(),
-        }
+        })
     }
 
     /// The first position of the posting that is at least `target`.
-    pub(crate) fn seek_ge(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+    pub(crate) fn seek_ge(&mut self, target: u64) -> Result<Option<u64>> {
         if self.covered.0 <= target && self.loaded.last().is_some_and(|last| target <= *last) {
             return Ok(self.gallop_ge(target));
         }
@@ -211,7 +211,7 @@ impl<'s> TermCursor<'s> {
     }
 
     /// The last position of the posting that is at most `target`.
-    pub(crate) fn seek_le(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+    pub(crate) fn seek_le(&mut self, target: u64) -> Result<Option<u64>> {
         if target <= self.covered.1 && self.loaded.first().is_some_and(|first| *first <= target) {
             return Ok(self.gallop_le(target));
         }
@@ -295,7 +295,7 @@ impl<'s> TermCursor<'s> {
     }
 
     /// Decodes the chunk under the run cursor into `next`. `None`: the cursor left the term's keys.
-    fn decode_here(&mut self) -> Result<Option<bool>, EventsError> {
+    fn decode_here(&mut self) -> Result<Option<bool>> {
         let Some(runs) = &self.runs else { return Ok(None) };
         if !runs.valid() {
             return Ok(None);
@@ -312,7 +312,7 @@ impl<'s> TermCursor<'s> {
     }
 
     /// Loads the chunk that contains the first position ≥ `target`. The chunk may begin before `target`.
-    fn load_run_ge(&mut self, target: u64) -> Result<bool, EventsError> {
+    fn load_run_ge(&mut self, target: u64) -> Result<bool> {
         let key = self.term.key(target);
         let Some(runs) = &mut self.runs else { return Ok(false) };
         // The term's chunk that begins at or before the target may still contain it. Chunks of a term with
@@ -347,7 +347,7 @@ impl<'s> TermCursor<'s> {
         Ok(true)
     }
 
-    fn load_run_le(&mut self, target: u64) -> Result<bool, EventsError> {
+    fn load_run_le(&mut self, target: u64) -> Result<bool> {
         let key = self.term.key(target);
         let Some(runs) = &mut self.runs else { return Ok(false) };
         runs.seek_for_prev(&key)?;

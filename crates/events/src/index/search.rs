@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Keyspace, MANY, ReadView, Value};
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::codec::{POSITION_MAX, STORES_MAX, SequencedEventRef};
 use crate::event::types::{Query, QueryItem};
 use crate::index::memory::{EventMemory, StoreMemory};
@@ -68,7 +68,7 @@ impl<'s> StoreRead<'s> {
     }
 
     /// Last position visible to this read; zero for none.
-    pub(crate) fn head(&self) -> Result<u64, EventsError> {
+    pub(crate) fn head(&self) -> Result<u64> {
         let seq = self.read.at();
         for source in self.memories.iter().rev() {
             if let Some(head) = source.memory.head_at(seq) {
@@ -89,12 +89,12 @@ impl<'s> StoreRead<'s> {
     }
 
     /// The commit that wrote the event at `position`.
-    pub(crate) fn event_seq(&self, position: u64) -> Result<Seq, EventsError> {
+    pub(crate) fn event_seq(&self, position: u64) -> Result<Seq> {
         let mut values = Values::new(self);
         Ok(values.get(position)?.seq)
     }
 
-    fn last_in_runs(&self, seq: Seq) -> Result<Option<u64>, EventsError> {
+    fn last_in_runs(&self, seq: Seq) -> Result<Option<u64>> {
         let mut cursor = self.read.runs().cursor(self.place.events, seq);
         cursor.seek_for_prev(&event_key(self.place.store, POSITION_MAX))?;
         if !cursor.valid() {
@@ -109,17 +109,20 @@ impl<'s> StoreRead<'s> {
         self.memories.first().map_or(u64::MAX, |oldest| oldest.memory.first)
     }
 
-    fn term(&self, kind: Kind, name: &'s str) -> Node<'s> {
+    fn term(&self, kind: Kind, name: &'s str) -> Result<Node<'s>, EventsError> {
         let term = Term::new(self.place.store, kind, name.as_bytes());
         let at = (self.place.postings, self.runs_end());
-        Node::Term(Box::new(TermCursor::new(term, self.place.store, at, &self.memories, self.read)))
+        let cursor = TermCursor::new(term, self.place.store, at, &self.memories, self.read)?;
+        Ok(Node::Term(Box::new(cursor)))
     }
 
-    fn item(&self, item: &'s QueryItem, bounds: (u64, u64)) -> Node<'s> {
-        let mut children: Vec<_> = item.tags.iter().map(|tag| self.term(Kind::Tag, tag)).collect();
+    fn item(&self, item: &'s QueryItem, bounds: (u64, u64)) -> Result<Node<'s>, EventsError> {
+        let tags = item.tags.iter().map(|tag| self.term(Kind::Tag, tag));
+        let mut children = tags.collect::<Result<Vec<_>, _>>()?;
         // With prefixes of types, the postings of types would miss matches.
         let types = if item.type_prefixes.is_empty() { item.types.as_slice() } else { &[] };
-        let mut types: Vec<_> = types.iter().map(|name| self.term(Kind::Type, name)).collect();
+        let types = types.iter().map(|name| self.term(Kind::Type, name));
+        let mut types = types.collect::<Result<Vec<_>, _>>()?;
         match types.len() {
             0 => {}
             1 => children.append(&mut types),
@@ -130,17 +133,25 @@ impl<'s> StoreRead<'s> {
             1 => children.remove(0),
             _ => Node::And(children),
         };
-        if item.has_prefixes() { Node::Looked(Box::new(Looked::new(self, node, item, bounds))) } else { node }
+        Ok(if item.has_prefixes() {
+            Node::Looked(Box::new(Looked::new(self, node, item, bounds)))
+        } else {
+            node
+        })
     }
 
     /// The tree of a query; every item has a type, a tag or a prefix. It is never evaluated outside of
     /// `bounds`, both inclusive.
-    pub(crate) fn plan(&self, query: &'s Query, bounds: (u64, u64)) -> Node<'s> {
+    ///
+    /// # Errors
+    /// A filter of a run of postings cannot be read, or is damaged.
+    pub(crate) fn plan(&self, query: &'s Query, bounds: (u64, u64)) -> Result<Node<'s>, EventsError> {
         if query.is_all() {
-            return Node::All;
+            return Ok(Node::All);
         }
-        let mut items: Vec<_> = query.items.iter().map(|item| self.item(item, bounds)).collect();
-        if items.len() == 1 { items.remove(0) } else { Node::Or(items) }
+        let items = query.items.iter().map(|item| self.item(item, bounds));
+        let mut items = items.collect::<Result<Vec<_>, _>>()?;
+        Ok(if items.len() == 1 { items.remove(0) } else { Node::Or(items) })
     }
 
     /// The first event after `after` that matches, and the item that it matches.
@@ -149,7 +160,7 @@ impl<'s> StoreRead<'s> {
         query: &'s Query,
         after: u64,
         head: u64,
-    ) -> Result<Option<(u64, Option<usize>)>, EventsError> {
+    ) -> Result<Option<(u64, Option<usize>)>> {
         let from = after.saturating_add(1);
         if from > head {
             return Ok(None);
@@ -160,7 +171,7 @@ impl<'s> StoreRead<'s> {
         let mut first: Option<(u64, Option<usize>)> = None;
         for (ordinal, item) in query.items.iter().enumerate() {
             let high = first.map_or(head, |(position, _)| position - 1);
-            if let Some(position) = self.item(item, (from, high)).seek_ge(from)?.filter(|p| *p <= high) {
+            if let Some(position) = self.item(item, (from, high))?.seek_ge(from)?.filter(|p| *p <= high) {
                 first = Some((position, Some(ordinal)));
             }
         }
@@ -179,7 +190,7 @@ pub(crate) enum Node<'s> {
 
 impl Node<'_> {
     /// The first match at or after `target`.
-    pub(crate) fn seek_ge(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+    pub(crate) fn seek_ge(&mut self, target: u64) -> Result<Option<u64>> {
         match self {
             Self::All => Ok(Some(target)),
             Self::Term(cursor) => cursor.seek_ge(target),
@@ -190,7 +201,7 @@ impl Node<'_> {
     }
 
     /// The last match at or before `target`.
-    pub(crate) fn seek_le(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+    pub(crate) fn seek_le(&mut self, target: u64) -> Result<Option<u64>> {
         match self {
             Self::All => Ok((target > 0).then_some(target)),
             Self::Term(cursor) => cursor.seek_le(target),
@@ -205,8 +216,8 @@ impl Node<'_> {
 fn nearest_of_any<'s>(
     children: &mut [Node<'s>],
     target: u64,
-    seek: impl Fn(&mut Node<'s>, u64) -> Result<Option<u64>, EventsError>,
-) -> Result<Option<u64>, EventsError> {
+    seek: impl Fn(&mut Node<'s>, u64) -> Result<Option<u64>>,
+) -> Result<Option<u64>> {
     let mut best: Option<u64> = None;
     for child in children {
         if let Some(found) = seek(child, target)?
@@ -225,8 +236,8 @@ fn nearest_of_any<'s>(
 fn nearest_of_all<'s>(
     children: &mut [Node<'s>],
     mut target: u64,
-    seek: impl Fn(&mut Node<'s>, u64) -> Result<Option<u64>, EventsError>,
-) -> Result<Option<u64>, EventsError> {
+    seek: impl Fn(&mut Node<'s>, u64) -> Result<Option<u64>>,
+) -> Result<Option<u64>> {
     loop {
         let asked = target;
         for child in children.iter_mut() {
@@ -259,12 +270,12 @@ impl<'s> Looked<'s> {
         Self { candidates, item, values, bounds, ahead: None, behind: None }
     }
 
-    fn matches(&mut self, position: u64) -> Result<bool, EventsError> {
+    fn matches(&mut self, position: u64) -> Result<bool> {
         let event = self.values.get(position)?;
         Ok(self.item.matches(event.event_type(), event.tags()))
     }
 
-    fn seek_ge(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+    fn seek_ge(&mut self, target: u64) -> Result<Option<u64>> {
         if let Some((from, found)) = self.ahead
             && from <= target
             && found.is_none_or(|found| target <= found)
@@ -283,7 +294,7 @@ impl<'s> Looked<'s> {
         Ok(found)
     }
 
-    fn seek_le(&mut self, target: u64) -> Result<Option<u64>, EventsError> {
+    fn seek_le(&mut self, target: u64) -> Result<Option<u64>> {
         let target = target.min(self.bounds.1);
         if let Some((from, found)) = self.behind
             && from >= target
@@ -371,13 +382,13 @@ impl<'s> Values<'s> {
     }
 
     /// The event at `position`.
-    pub(crate) fn get(&mut self, position: u64) -> Result<SequencedEventRef<'_>, EventsError> {
+    pub(crate) fn get(&mut self, position: u64) -> Result<SequencedEventRef<'_>> {
         let store = self.store;
         let value = self.value(position)?;
         SequencedEventRef::from_stored(position, value).map_err(|error| damaged(store, position, error))
     }
 
-    fn value(&mut self, position: u64) -> Result<&[u8], EventsError> {
+    fn value(&mut self, position: u64) -> Result<&[u8]> {
         let store = self.store;
         let missing = || damaged(store, position, "the event is missing");
         if position >= self.runs_end {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use ropewalk_base::Position;
 use ropewalk_engine::{MANY, Snapshot};
 
-use crate::error::EventsError;
+use crate::error::Result;
 use crate::event::codec::{SequencedEvent, SequencedEventRef};
 use crate::event::typed::{FromEvent, unapplied};
 use crate::event::types::{Event, Query, ReadOptions};
@@ -35,10 +35,15 @@ pub struct Scan<'s> {
 const AHEAD_MIN: usize = 8;
 
 impl<'s> Scan<'s> {
-    pub(crate) fn new(store: &StoreRead<'s>, query: &'s Query, options: &ReadOptions, head: u64) -> Self {
+    pub(crate) fn new(
+        store: &StoreRead<'s>,
+        query: &'s Query,
+        options: &ReadOptions,
+        head: u64,
+    ) -> Result<Self> {
         let (low, high) = options.bounds(head);
-        Self {
-            plan: store.plan(query, (low, high)),
+        Ok(Self {
+            plan: store.plan(query, (low, high))?,
             values: Values::new(store),
             low,
             high,
@@ -46,21 +51,21 @@ impl<'s> Scan<'s> {
             left: options.limit.unwrap_or(u64::MAX),
             ahead: VecDeque::new(),
             stride: 0,
-        }
+        })
     }
 
     /// The next position, without its event.
     ///
     /// # Errors
     /// A posting is damaged.
-    pub fn next_position(&mut self) -> Result<Option<Position>, EventsError> {
+    pub fn next_position(&mut self) -> Result<Option<Position>> {
         match self.ahead.pop_front() {
             Some(position) => Ok(Some(Position(position))),
             None => Ok(self.find()?.map(Position)),
         }
     }
 
-    fn find(&mut self) -> Result<Option<u64>, EventsError> {
+    fn find(&mut self) -> Result<Option<u64>> {
         if self.left == 0 || self.low > self.high {
             return Ok(None);
         }
@@ -83,7 +88,7 @@ impl<'s> Scan<'s> {
     }
 
     /// Finds the positions after `first`, so that distant events are looked up concurrently.
-    fn look_ahead(&mut self, first: u64) -> Result<(), EventsError> {
+    fn look_ahead(&mut self, first: u64) -> Result<()> {
         self.stride = (self.stride * 2).clamp(AHEAD_MIN, MANY);
         self.ahead.push_back(first);
         while self.ahead.len() < self.stride
@@ -101,7 +106,7 @@ impl<'s> Scan<'s> {
     /// # Errors
     /// A posting or an event is damaged.
     #[allow(clippy::should_implement_trait)] // the event borrows from the scan
-    pub fn next(&mut self) -> Result<Option<SequencedEventRef<'_>>, EventsError> {
+    pub fn next(&mut self) -> Result<Option<SequencedEventRef<'_>>> {
         let position = match self.ahead.pop_front() {
             Some(position) => position,
             None => {
@@ -141,7 +146,7 @@ impl EventReader {
         place: Option<Place>,
         query: Query,
         options: ReadOptions,
-    ) -> Result<Self, EventsError> {
+    ) -> Result<Self> {
         query.check()?;
         let head = place.map_or(Ok(0), |place| StoreRead::new(snapshot.reading().view(), place).head())?;
         let (own, batch) = (VecDeque::new(), Vec::new().into_iter());
@@ -176,11 +181,7 @@ impl EventReader {
     ///
     /// # Errors
     /// A posting or an event is damaged.
-    pub fn visit(
-        &mut self,
-        max: usize,
-        mut visit: impl FnMut(&SequencedEventRef<'_>),
-    ) -> Result<usize, EventsError> {
+    pub fn visit(&mut self, max: usize, mut visit: impl FnMut(&SequencedEventRef<'_>)) -> Result<usize> {
         self.visit_while(max, |event| {
             visit(event);
             ControlFlow::Continue(())
@@ -196,7 +197,7 @@ impl EventReader {
         &mut self,
         max: usize,
         mut visit: impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
-    ) -> Result<usize, EventsError> {
+    ) -> Result<usize> {
         let mut visited = 0;
         if self.options.backwards && self.visit_own(max, &mut visited, &mut visit).is_break() {
             return Ok(visited);
@@ -230,14 +231,14 @@ impl EventReader {
         max: usize,
         visited: &mut usize,
         visit: &mut impl FnMut(&SequencedEventRef<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, EventsError> {
+    ) -> Result<ControlFlow<()>> {
         let Some(place) = self.place.filter(|_| !self.done && *visited < max) else {
             return Ok(ControlFlow::Continue(()));
         };
         // Between two calls the reader holds no memtables and runs, so that the engine can drop them.
         let reading = self.snapshot.reading();
         let store = StoreRead::new(reading.view(), place);
-        let mut scan = Scan::new(&store, &self.query, &self.options, self.head);
+        let mut scan = Scan::new(&store, &self.query, &self.options, self.head)?;
         let mut count = 0;
         let mut last = None;
         let mut flow = ControlFlow::Continue(());
@@ -266,12 +267,8 @@ impl EventReader {
     /// Applies all remaining events to a projection.
     ///
     /// # Errors
-    /// [`EventsError::Unapplied`], with the state as it was before the event or partly changed; damage.
-    pub fn project<P: Projection>(
-        &mut self,
-        projection: &P,
-        state: &mut P::State,
-    ) -> Result<(), EventsError> {
+    /// [`crate::EventsError::Unapplied`], with the state as it was before the event or partly changed; damage.
+    pub fn project<P: Projection>(&mut self, projection: &P, state: &mut P::State) -> Result<()> {
         let mut failure = None;
         let mut apply = |event: &SequencedEventRef<'_>| match projection.apply(state, event) {
             Ok(()) => ControlFlow::Continue(()),
@@ -289,7 +286,7 @@ impl EventReader {
     /// not decode.
     ///
     /// Its errors are those of [`SequencedEvent::decode`] and of the reader.
-    pub fn decoded<E: FromEvent>(self) -> impl Iterator<Item = Result<(Position, E), EventsError>> {
+    pub fn decoded<E: FromEvent>(self) -> impl Iterator<Item = Result<(Position, E)>> {
         self.map(|event| event.and_then(|event| Ok((event.position, event.decode()?))))
     }
 
@@ -303,7 +300,7 @@ impl EventReader {
     ///
     /// # Errors
     /// A posting or an event is damaged.
-    pub fn next_batch(&mut self, max: usize) -> Result<Vec<SequencedEvent>, EventsError> {
+    pub fn next_batch(&mut self, max: usize) -> Result<Vec<SequencedEvent>> {
         let mut batch = Vec::new();
         self.visit(max, |event| batch.push(event.to_owned()))?;
         Ok(batch)
@@ -311,7 +308,7 @@ impl EventReader {
 }
 
 impl Iterator for EventReader {
-    type Item = Result<SequencedEvent, EventsError>;
+    type Item = Result<SequencedEvent>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(event) = self.batch.next() {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::codec::{STORES_MAX, SectionHead, put_deletion, put_section};
 use crate::event::types::NAME_BYTES_MAX;
 use crate::model::{EVENTS, EventsModel};
@@ -95,7 +95,7 @@ impl EventStore {
     ///
     /// # Errors
     /// The engine's.
-    pub fn create(&self) -> Result<bool, EventsError> {
+    pub fn create(&self) -> Result<bool> {
         self.run(Box::new(CreateOperation { model: self.model.clone(), name: self.name().to_owned() }))
     }
 
@@ -106,11 +106,11 @@ impl EventStore {
     ///
     /// # Errors
     /// The engine's.
-    pub fn delete(&self) -> Result<bool, EventsError> {
+    pub fn delete(&self) -> Result<bool> {
         self.run(Box::new(DeleteOperation { model: self.model.clone(), name: self.name().to_owned() }))
     }
 
-    fn run(&self, operation: Box<dyn Operation>) -> Result<bool, EventsError> {
+    fn run(&self, operation: Box<dyn Operation>) -> Result<bool> {
         let committed = self.engine.commit(vec![operation], Durability::Sync)?;
         Ok(committed.outcomes.first() == Some(&DONE))
     }

@@ -9,7 +9,7 @@ use core::time::Duration;
 use ropewalk_base::Position;
 
 use crate::append::{AppendOptions, Appended};
-use crate::error::EventsError;
+use crate::error::{EventsError, Result};
 use crate::event::types::{AppendCondition, Event};
 use crate::read::projection::Projection;
 use crate::store::EventStore;
@@ -60,7 +60,7 @@ impl EventStore {
     ///
     /// # Errors
     /// As [`EventStore::read`]; [`EventsError::Unapplied`] for an event that the projection cannot apply.
-    pub fn decision<P: Projection>(&self, model: &P) -> Result<Decision<P::State>, EventsError> {
+    pub fn decision<P: Projection>(&self, model: &P) -> Result<Decision<P::State>> {
         let query = model.query();
         let mut state = model.initial();
         let mut reader = self.read(&query, crate::event::types::ReadOptions::default())?;

@@ -13,7 +13,7 @@ use ropewalk_engine::{CommitHandle, Engine, InFlightCommit, Snapshot};
 
 use crate::append::conditions::{EventReads, ReadGuard};
 use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
-use crate::error::EventsError;
+use crate::error::Result;
 use crate::event::codec::{SequencedEvent, SequencedEventRef};
 use crate::event::types::{AppendCondition, Event, Query, ReadOptions};
 use crate::index::search::{Place, StoreRead};
@@ -55,7 +55,7 @@ impl PendingAppend {
     ///
     /// # Errors
     /// As [`EventStore::append_with`].
-    pub fn wait(self) -> Result<Appended, EventsError> {
+    pub fn wait(self) -> Result<Appended> {
         appended(self.0.wait()?)
     }
 }
@@ -71,7 +71,7 @@ impl InFlightCommit for PendingAppend {
 }
 
 impl std::future::Future for PendingAppend {
-    type Output = Result<Appended, EventsError>;
+    type Output = Result<Appended>;
 
     fn poll(
         mut self: std::pin::Pin<&mut Self>,
@@ -81,7 +81,7 @@ impl std::future::Future for PendingAppend {
     }
 }
 
-fn appended(committed: ropewalk_engine::Committed) -> Result<Appended, EventsError> {
+fn appended(committed: ropewalk_engine::Committed) -> Result<Appended> {
     let (first, last) = committed.outcomes.first().copied().unwrap_or_default();
     Ok(Appended { first: Position(first), last: Position(last), seq: committed.seq })
 }
@@ -90,8 +90,8 @@ impl EventStore {
     /// A handle on the store `name` of an engine that has `model` registered.
     ///
     /// # Errors
-    /// [`EventsError::InvalidName`].
-    pub fn new(engine: Arc<Engine>, model: Arc<EventsModel>, name: &str) -> Result<Self, EventsError> {
+    /// [`crate::EventsError::InvalidName`].
+    pub fn new(engine: Arc<Engine>, model: Arc<EventsModel>, name: &str) -> Result<Self> {
         check_name("event store", name)?;
         Ok(Self { engine, model, name: name.into() })
     }
@@ -128,15 +128,11 @@ impl EventStore {
     /// any size.
     ///
     /// # Errors
-    /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is
+    /// [`crate::EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is
     /// written.
     /// # Source
     /// DCB specification, section "Append Condition".
-    pub fn append(
-        &self,
-        events: &[Event],
-        condition: Option<AppendCondition>,
-    ) -> Result<Appended, EventsError> {
+    pub fn append(&self, events: &[Event], condition: Option<AppendCondition>) -> Result<Appended> {
         self.append_with(
             events,
             AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() },
@@ -148,7 +144,7 @@ impl EventStore {
     /// # Errors
     /// The first condition that fails; a tracking position that does not rise; an idempotency key used for
     /// other events; events or queries over the limits; the engine's own.
-    pub fn append_with(&self, events: &[Event], options: AppendOptions) -> Result<Appended, EventsError> {
+    pub fn append_with(&self, events: &[Event], options: AppendOptions) -> Result<Appended> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;
         appended(self.engine.commit(vec![Box::new(operation)], durability)?)
@@ -158,7 +154,7 @@ impl EventStore {
     ///
     /// # Errors
     /// As [`EventStore::append_with`], for errors found before it is queued.
-    pub fn submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
+    pub fn submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;
         Ok(PendingAppend(self.engine.submit(vec![Box::new(operation)], durability)?))
@@ -170,7 +166,7 @@ impl EventStore {
     /// # Errors
     /// [`ropewalk_engine::EngineError::Busy`] while the queue is full; as
     /// [`EventStore::append_with`], for errors found before it is queued.
-    pub fn try_submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
+    pub fn try_submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;
         Ok(PendingAppend(self.engine.try_submit(vec![Box::new(operation)], durability)?))
@@ -180,11 +176,7 @@ impl EventStore {
     ///
     /// # Errors
     /// As [`EventStore::append_with`], for errors found before the transaction is queued.
-    pub fn operation(
-        &self,
-        events: &[Event],
-        options: AppendOptions,
-    ) -> Result<AppendOperation, EventsError> {
+    pub fn operation(&self, events: &[Event], options: AppendOptions) -> Result<AppendOperation> {
         let mut operation = AppendOperation::new(self.model.clone(), &self.name, events, options)?;
         if operation.has_conditions() {
             operation.check_ahead(self.engine.snapshot().read())?;
@@ -200,7 +192,7 @@ impl EventStore {
         &self,
         mut operation: AppendOperation,
         conditions: Vec<AppendCondition>,
-    ) -> Result<AppendOperation, EventsError> {
+    ) -> Result<AppendOperation> {
         operation.complete(conditions)?;
         if operation.has_conditions() {
             operation.check_ahead(self.engine.snapshot().read())?;
@@ -211,8 +203,8 @@ impl EventStore {
     /// The reads of the store, as a part of a transaction that commits only if their results are unchanged.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`].
-    pub fn read_guard(&self, reads: &EventReads) -> Result<ReadGuard, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`].
+    pub fn read_guard(&self, reads: &EventReads) -> Result<ReadGuard> {
         ReadGuard::new(self.model.clone(), &self.name, reads)
     }
 
@@ -220,21 +212,16 @@ impl EventStore {
     /// empty.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
-    pub fn read(&self, query: &Query, options: ReadOptions) -> Result<EventReader, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`]; damage.
+    pub fn read(&self, query: &Query, options: ReadOptions) -> Result<EventReader> {
         self.read_at(self.engine.snapshot(), query, options)
     }
 
     /// Matching events as of `snapshot`.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
-    pub fn read_at(
-        &self,
-        snapshot: Snapshot,
-        query: &Query,
-        options: ReadOptions,
-    ) -> Result<EventReader, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`]; damage.
+    pub fn read_at(&self, snapshot: Snapshot, query: &Query, options: ReadOptions) -> Result<EventReader> {
         let place = self.place(&snapshot);
         EventReader::new(snapshot, place, query.clone(), options)
     }
@@ -242,35 +229,35 @@ impl EventStore {
     /// Runs `look` on a scan of the matching events, read in place: the fastest way through many events.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage; an error of `look`.
+    /// [`crate::EventsError::InvalidQuery`]; damage; an error of `look`.
     pub fn scan<R>(
         &self,
         query: &Query,
         options: ReadOptions,
-        look: impl FnOnce(&mut Scan<'_>) -> Result<R, EventsError>,
-    ) -> Result<R, EventsError> {
+        look: impl FnOnce(&mut Scan<'_>) -> Result<R>,
+    ) -> Result<R> {
         query.check()?;
         let snapshot = self.engine.snapshot();
         // A store that does not exist reads as store 0, which is always empty.
         let place = self.place(&snapshot).unwrap_or(self.model.place(0));
         let store = StoreRead::new(snapshot.read(), place);
         let head = store.head()?;
-        look(&mut Scan::new(&store, query, &options, head))
+        look(&mut Scan::new(&store, query, &options, head)?)
     }
 
     /// The newest matching event. Cost: does not depend on the number of events.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
-    pub fn read_last(&self, query: &Query) -> Result<Option<SequencedEvent>, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`]; damage.
+    pub fn read_last(&self, query: &Query) -> Result<Option<SequencedEvent>> {
         self.scan(query, ReadOptions::backwards().limit(1), |scan| Ok(scan.next()?.map(|e| e.to_owned())))
     }
 
     /// Number of matching events. Cost: proportional to the postings, the events are not read.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
-    pub fn count(&self, query: &Query) -> Result<u64, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`]; damage.
+    pub fn count(&self, query: &Query) -> Result<u64> {
         if query.is_all() {
             return Ok(self.head()?.map_or(0, |head| head.0));
         }
@@ -286,8 +273,8 @@ impl EventStore {
     /// True when an event after `after` matches. Cost: stops at the first.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
-    pub fn exists(&self, query: &Query, after: Option<Position>) -> Result<bool, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`]; damage.
+    pub fn exists(&self, query: &Query, after: Option<Position>) -> Result<bool> {
         let options = ReadOptions { after, limit: Some(1), ..ReadOptions::default() };
         self.scan(query, options, |scan| Ok(scan.next_position()?.is_some()))
     }
@@ -296,7 +283,7 @@ impl EventStore {
     ///
     /// # Errors
     /// Damage.
-    pub fn head(&self) -> Result<Option<Position>, EventsError> {
+    pub fn head(&self) -> Result<Option<Position>> {
         self.head_at(&self.engine.snapshot())
     }
 
@@ -304,7 +291,7 @@ impl EventStore {
     ///
     /// # Errors
     /// Damage.
-    pub fn head_at(&self, snapshot: &Snapshot) -> Result<Option<Position>, EventsError> {
+    pub fn head_at(&self, snapshot: &Snapshot) -> Result<Option<Position>> {
         let Some(place) = self.place(snapshot) else { return Ok(None) };
         let head = StoreRead::new(snapshot.read(), place).head()?;
         Ok((head > 0).then_some(Position(head)))
@@ -314,7 +301,7 @@ impl EventStore {
     ///
     /// # Errors
     /// Damage.
-    pub fn tracking(&self, source: &str) -> Result<Option<u64>, EventsError> {
+    pub fn tracking(&self, source: &str) -> Result<Option<u64>> {
         let snapshot = self.engine.snapshot();
         let Some(state) = self.model.find_at(&self.name, snapshot.seq()) else { return Ok(None) };
         let stored = snapshot.read().get(self.model.meta(), &MetaKey::Tracking(state.id, source).encode())?;
@@ -324,13 +311,13 @@ impl EventStore {
     /// Folds the matching events into a value; returns it with the head of its snapshot.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
+    /// [`crate::EventsError::InvalidQuery`]; damage.
     pub fn fold<T>(
         &self,
         query: &Query,
         initial: T,
         mut step: impl FnMut(T, &SequencedEventRef<'_>) -> T,
-    ) -> Result<(T, Option<Position>), EventsError> {
+    ) -> Result<(T, Option<Position>)> {
         let mut reader = self.read(query, ReadOptions::default())?;
         let mut value = Some(initial);
         while reader.visit(1024, |event| value = value.take().map(|v| step(v, event)))? > 0 {}
@@ -342,8 +329,8 @@ impl EventStore {
     /// ever skipped.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`].
-    pub fn subscribe(&self, query: &Query, after: Option<Position>) -> Result<Subscription, EventsError> {
+    /// [`crate::EventsError::InvalidQuery`].
+    pub fn subscribe(&self, query: &Query, after: Option<Position>) -> Result<Subscription> {
         query.check()?;
         Ok(Subscription::new(self.clone(), query.clone(), after.unwrap_or(Position::ZERO)))
     }

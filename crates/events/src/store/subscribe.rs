@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use ropewalk_base::Position;
 
-use crate::error::EventsError;
+use crate::error::Result;
 use crate::event::codec::SequencedEvent;
 use crate::event::types::{Query, ReadOptions};
 use crate::store::EventStore;
@@ -77,7 +77,7 @@ impl Subscription {
     ///
     /// # Errors
     /// Damage; the engine stopped.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Delivery>, EventsError> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Delivery>> {
         let clock = self.store.engine.env().clock.clone();
         let deadline = clock.deadline(timeout);
         loop {
@@ -100,7 +100,7 @@ impl Subscription {
     }
 
     /// Reads the commits since the last call.
-    fn fetch(&mut self) -> Result<(), EventsError> {
+    fn fetch(&mut self) -> Result<()> {
         let snapshot = self.store.engine.snapshot();
         if self.started && snapshot.seq() == self.seen {
             return Ok(());

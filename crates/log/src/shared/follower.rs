@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use ropewalk_base::{DecodeError, Seq};
 
 use crate::LogError;
+use crate::error::Result;
 use crate::shared::{ChainHash, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SharedEntry, commits};
 
 /// A reader's place, and what it needs to check the next entry.
@@ -87,11 +88,7 @@ impl Follower {
     ///
     /// # Errors
     /// [`LogError::Diverged`].
-    pub(crate) fn next<'a>(
-        &mut self,
-        shared: &'a SharedEntry,
-        recovered: Seq,
-    ) -> Result<Checked<'a>, LogError> {
+    pub(crate) fn next<'a>(&mut self, shared: &'a SharedEntry, recovered: Seq) -> Result<Checked<'a>> {
         let index = shared.index;
         let diverged = |what: String| LogError::Diverged { index, what };
         let entry = Entry::decode(&shared.bytes).map_err(|error| diverged(error.to_string()))?;

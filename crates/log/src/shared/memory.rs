@@ -17,7 +17,9 @@ use std::sync::Arc;
 use ropewalk_base::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::LogId;
-use crate::shared::{AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog};
+use crate::shared::{
+    AppendError, EntryIndex, SharedBounds, SharedEntry, SharedError, SharedLog, SharedResult,
+};
 
 /// Largest entry by default, that of common services.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
@@ -159,7 +161,7 @@ impl State {
         stored
     }
 
-    fn read(&self, after: EntryIndex, bytes_max: usize) -> Result<Vec<SharedEntry>, SharedError> {
+    fn read(&self, after: EntryIndex, bytes_max: usize) -> SharedResult<Vec<SharedEntry>> {
         if after.0 < self.trimmed {
             return Err(SharedError::Trimmed { oldest: EntryIndex(self.trimmed + 1) });
         }
@@ -310,7 +312,7 @@ impl MemorySharedLog {
     }
 
     /// As `begin`, for all calls but appends.
-    fn begin_reading(&self, call: SharedCall<'_>) -> Result<(MutexGuard<'_, State>, u64), SharedError> {
+    fn begin_reading(&self, call: SharedCall<'_>) -> SharedResult<(MutexGuard<'_, State>, u64)> {
         let unavailable = |cause: &str| SharedError::Unavailable { cause: cause.to_owned() };
         match self.begin(call).map_err(unavailable)? {
             (state, None) => Ok((state, 0)),
@@ -321,7 +323,7 @@ impl MemorySharedLog {
 }
 
 impl SharedLog for MemorySharedLog {
-    fn identity(&self) -> Result<LogId, SharedError> {
+    fn identity(&self) -> SharedResult<LogId> {
         Ok(self.begin_reading(SharedCall::Identity)?.0.id)
     }
 
@@ -356,12 +358,7 @@ impl SharedLog for MemorySharedLog {
         done
     }
 
-    fn read(
-        &self,
-        after: EntryIndex,
-        bytes_max: usize,
-        wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError> {
+    fn read(&self, after: EntryIndex, bytes_max: usize, wait: Duration) -> SharedResult<Vec<SharedEntry>> {
         let (mut state, _) = self.begin_reading(SharedCall::Read { after })?;
         let found = state.read(after, bytes_max)?;
         if !found.is_empty() || wait.is_zero() {
@@ -372,13 +369,13 @@ impl SharedLog for MemorySharedLog {
         state.read(after, bytes_max)
     }
 
-    fn bounds(&self) -> Result<SharedBounds, SharedError> {
+    fn bounds(&self) -> SharedResult<SharedBounds> {
         let (state, stale) = self.begin_reading(SharedCall::Bounds)?;
         let newest = EntryIndex(state.newest().0.saturating_sub(stale).max(state.trimmed));
         Ok(SharedBounds { oldest: EntryIndex(state.trimmed + 1), newest })
     }
 
-    fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+    fn trim(&self, oldest: EntryIndex) -> SharedResult<()> {
         let (mut state, _) = self.begin_reading(SharedCall::Trim)?;
         while state.trimmed + 1 < oldest.0 && state.entries.pop_front().is_some() {
             state.trimmed += 1;

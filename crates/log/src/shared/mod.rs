@@ -89,6 +89,9 @@ pub enum AppendError {
     },
 }
 
+/// The result of a call that reads or trims.
+pub type SharedResult<T> = Result<T, SharedError>;
+
 /// Errors of reading and trimming.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharedError {
@@ -121,7 +124,7 @@ pub trait SharedLog: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`SharedError`].
-    fn identity(&self) -> Result<LogId, SharedError>;
+    fn identity(&self) -> SharedResult<LogId>;
 
     /// Largest entry, in bytes.
     fn entry_bytes_max(&self) -> usize;
@@ -138,30 +141,25 @@ pub trait SharedLog: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`SharedError`].
-    fn read(
-        &self,
-        after: EntryIndex,
-        bytes_max: usize,
-        wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError>;
+    fn read(&self, after: EntryIndex, bytes_max: usize, wait: Duration) -> SharedResult<Vec<SharedEntry>>;
 
     /// The oldest and the newest entry.
     ///
     /// # Errors
     /// [`SharedError`].
-    fn bounds(&self) -> Result<SharedBounds, SharedError>;
+    fn bounds(&self) -> SharedResult<SharedBounds>;
 
     /// Removes the entries before `oldest`.
     ///
     /// # Errors
     /// [`SharedError`].
-    fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError>;
+    fn trim(&self, oldest: EntryIndex) -> SharedResult<()>;
 
     /// Warnings for an operator: one line for each risk in the settings of the service.
     ///
     /// # Errors
     /// [`SharedError`].
-    fn warnings(&self) -> Result<Vec<String>, SharedError> {
+    fn warnings(&self) -> SharedResult<Vec<String>> {
         Ok(Vec::new())
     }
 }

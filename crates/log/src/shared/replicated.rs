@@ -23,6 +23,7 @@ use ropewalk_base::sync::{AtomicU64, Mutex, Ordering};
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Clock;
 
+use crate::error::Result;
 use crate::shared::follower::Follower;
 use crate::shared::{
     AppendError, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, HashBody, Place, SavedPlace,
@@ -238,7 +239,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// [`LogError::Shared`] when the shared log does not identify itself; [`LogError::Diverged`] when it is another one.
-    pub fn first_place(&self) -> Result<SavedPlace, LogError> {
+    pub fn first_place(&self) -> Result<SavedPlace> {
         let turn = &mut *self.turn.lock();
         self.check_running()?;
         let log = self.identify(turn).map_err(|error| self.end(error))?;
@@ -249,7 +250,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// As [`CommitLog::barrier`] of the local log.
-    pub fn sync_copy(&self) -> Result<Lsn, LogError> {
+    pub fn sync_copy(&self) -> Result<Lsn> {
         self.local.barrier()
     }
 
@@ -334,7 +335,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// As [`CommitLog::append`] and [`CommitLog::flush`] of the local log.
-    pub fn append_followed(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn, LogError> {
+    pub fn append_followed(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn> {
         let tail = self.local.append(records, expected_tail)?;
         self.local.release(tail);
         if let Some(last) = records.last() {
@@ -349,7 +350,7 @@ impl ReplicatedLog {
     /// # Errors
     /// [`LogError::Shared`] and [`LogError::Unknown`] when the shared log does not answer: this node does not lead, and may
     /// try again. [`LogError::Diverged`] when the shared log lacks what this node has; [`LogError::Sealed`] when it was closed.
-    pub fn campaign(&self) -> Result<bool, LogError> {
+    pub fn campaign(&self) -> Result<bool> {
         let turn = &mut *self.turn.lock();
         self.check_running()?;
         if self.term().is_some() {
@@ -383,7 +384,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// [`LogError::NotLeader`]; as [`CommitLog::acknowledge`].
-    pub fn renew(&self) -> Result<(), LogError> {
+    pub fn renew(&self) -> Result<()> {
         let ticket = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         let turn = &mut *self.turn.lock();
         self.check_running()?;
@@ -444,7 +445,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// [`LogError::NotLeader`]; as [`CommitLog::acknowledge`].
-    pub fn step_down(&self) -> Result<(), LogError> {
+    pub fn step_down(&self) -> Result<()> {
         let turn = &mut *self.turn.lock();
         self.check_running()?;
         if self.term().is_none() {
@@ -462,7 +463,7 @@ impl ReplicatedLog {
         *self.view.lock() = View { place, whole, identity: turn.identity, leader };
     }
 
-    fn check_running(&self) -> Result<(), LogError> {
+    fn check_running(&self) -> Result<()> {
         self.ended.get().map_or(Ok(()), |ending| Err(ending.error()))
     }
 
@@ -479,7 +480,7 @@ impl ReplicatedLog {
     }
 
     /// Makes sure, once, that the shared log is the one that this node knows.
-    fn identify(&self, turn: &mut Turn) -> Result<LogId, LogError> {
+    fn identify(&self, turn: &mut Turn) -> Result<LogId> {
         if let Some(known) = turn.identity.filter(|_| turn.identified) {
             return Ok(known);
         }
@@ -495,7 +496,7 @@ impl ReplicatedLog {
 
     /// True when this node has applied all commits that its local copy has. Otherwise the shared log has entries to follow, or
     /// it has lost some.
-    fn is_complete(&self, turn: &Turn) -> Result<bool, LogError> {
+    fn is_complete(&self, turn: &Turn) -> Result<bool> {
         let (last, place) = (self.local.last_seq(), turn.follower.place());
         if place.seq == last && !turn.follower.begins() {
             return Ok(true);
@@ -543,7 +544,7 @@ impl ReplicatedLog {
         (first, count): (Seq, u32),
         body: &[u8],
         seq: Seq,
-    ) -> Result<(), LogError> {
+    ) -> Result<()> {
         let place = turn.follower.place();
         assert_eq!(first, place.seq.next(), "a leader's entry continues the one before");
         let term = self.term().ok_or(LogError::NotLeader)?;
@@ -564,7 +565,7 @@ impl ReplicatedLog {
     }
 
     /// Sends the records in memory, if there are any: true then.
-    fn send_group(&self, turn: &mut Turn) -> Result<bool, LogError> {
+    fn send_group(&self, turn: &mut Turn) -> Result<bool> {
         let covered = self.asked.load(Ordering::SeqCst);
         let group = std::mem::replace(&mut *self.group.lock(), Group::EMPTY);
         if group.count == 0 {
@@ -581,7 +582,7 @@ impl ReplicatedLog {
     }
 
     /// Appends the entries of a group.
-    fn send(&self, turn: &mut Turn, group: &Group) -> Result<(), LogError> {
+    fn send(&self, turn: &mut Turn, group: &Group) -> Result<()> {
         let (commits, last) = ((group.first, group.count), group.last());
         let room = self.shared.entry_bytes_max().saturating_sub(ENTRY_OVERHEAD);
         if group.body.len() <= room {
@@ -610,7 +611,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// [`LogError::Unknown`] after the node's patience; [`LogError::Refused`] and [`LogError::Diverged`]: nothing was stored.
-    fn append_entry(&self, expected: EntryIndex, bytes: &[u8]) -> Result<Appended, LogError> {
+    fn append_entry(&self, expected: EntryIndex, bytes: &[u8]) -> Result<Appended> {
         let deadline = self.clock.deadline(self.settings.patience);
         let mut pause = PAUSE_FIRST;
         // An earlier attempt may be stored, or may be yet.
@@ -665,7 +666,7 @@ fn is_copied(
     copy: &mut Option<Box<dyn LogReader>>,
     seq: Seq,
     payload: &[u8],
-) -> Result<bool, LogError> {
+) -> Result<bool> {
     loop {
         let reader = match &mut *copy {
             Some(reader) => reader,
@@ -709,7 +710,7 @@ impl CommitLog for ReplicatedLog {
         self.local.durable()
     }
 
-    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn, LogError> {
+    fn append(&self, records: &[Record<'_>], expected_tail: Lsn) -> Result<Lsn> {
         self.check_running()?;
         if self.term().is_none() {
             return Err(LogError::NotLeader);
@@ -727,17 +728,17 @@ impl CommitLog for ReplicatedLog {
         Ok(tail)
     }
 
-    fn flush(&self) -> Result<Lsn, LogError> {
+    fn flush(&self) -> Result<Lsn> {
         self.acknowledge()?;
         self.local.flush()
     }
 
-    fn barrier(&self) -> Result<Lsn, LogError> {
+    fn barrier(&self) -> Result<Lsn> {
         self.acknowledge()?;
         self.local.barrier()
     }
 
-    fn acknowledge(&self) -> Result<(), LogError> {
+    fn acknowledge(&self) -> Result<()> {
         let turn = &mut *self.turn.lock();
         self.check_running()?;
         self.send_group(turn).map(|_| ())
@@ -748,12 +749,12 @@ impl CommitLog for ReplicatedLog {
     }
 
     /// Only of the local copy, and only when the shared log has confirmed all of it.
-    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn, LogError> {
+    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn> {
         self.check_running()?;
         self.local.write_durable_mark(expected_tail)
     }
 
-    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError> {
+    fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>> {
         self.local.read(from)
     }
 
@@ -765,7 +766,7 @@ impl CommitLog for ReplicatedLog {
         self.local.oldest()
     }
 
-    fn trim(&self, upto: Lsn) -> Result<(), LogError> {
+    fn trim(&self, upto: Lsn) -> Result<()> {
         self.local.trim(upto)
     }
 
@@ -774,7 +775,7 @@ impl CommitLog for ReplicatedLog {
     }
 
     /// Closes the shared log for all nodes.
-    fn seal(&self) -> Result<(), LogError> {
+    fn seal(&self) -> Result<()> {
         let turn = &mut *self.turn.lock();
         self.check_running()?;
         self.send_group(turn)?;
@@ -788,11 +789,11 @@ impl CommitLog for ReplicatedLog {
         self.local.stats()
     }
 
-    fn prepare_spare(&self) -> Result<bool, LogError> {
+    fn prepare_spare(&self) -> Result<bool> {
         LocalLog::prepare_spare(&self.local)
     }
 
-    fn release_spares(&self) -> Result<(), LogError> {
+    fn release_spares(&self) -> Result<()> {
         self.local.release_spares()
     }
 }

@@ -198,11 +198,11 @@ impl Alerting {
         self.external == *external
     }
 
-    /// The alerts of a rule that have not ended.
-    pub(crate) fn active(&self, number: usize) -> Vec<Alert> {
+    /// Passes the alerts of a rule that have not ended to `read`.
+    pub(crate) fn with_active<R>(&self, number: usize, read: impl FnOnce(&[&Alert]) -> R) -> R {
         let alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let of_rule = alerts.get(&number).into_iter().flatten();
-        of_rule.filter(|alert| alert.state != AlertState::Resolved).cloned().collect()
+        read(&of_rule.filter(|alert| alert.state != AlertState::Resolved).collect::<Vec<_>>())
     }
 
     /// Alerts due to be sent: firing ones again after `again_ms`, and ended ones. Marks them as sent.
@@ -281,7 +281,7 @@ mod tests {
             let series = alerting.update(0, &rule, &alert, rows, at_s * 1000, &Remembered::new()).len();
             let told: Vec<_> =
                 alerting.to_tell(at_s * 1000, 60_000).iter().map(|alert| alert.state).collect();
-            (series, alerting.active(0).first().map(|alert| alert.state), told)
+            (series, alerting.with_active(0, |active| active.first().map(|alert| alert.state)), told)
         };
         assert_eq!(step(given(), 0), (2, Some(AlertState::Pending), vec![]));
         assert_eq!(step(given(), 30), (2, Some(AlertState::Pending), vec![]));

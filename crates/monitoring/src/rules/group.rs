@@ -67,9 +67,9 @@ impl GroupState {
         self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The alerts of the rule at `number` that have not ended.
-    pub fn alerts(&self, number: usize) -> Vec<Alert> {
-        self.alerting.active(number)
+    /// Passes the alerts of the rule at `number` that have not ended to `read`; the group is not evaluated meanwhile.
+    pub fn with_alerts<R>(&self, number: usize, read: impl FnOnce(&[&Alert]) -> R) -> R {
+        self.alerting.with_active(number, read)
     }
 
     /// Takes over the alerts and results of the group's previous state. Returns series that no rule of the

@@ -15,7 +15,7 @@ use super::row::{Cell, Row, Steps, is_absent};
 use super::window::HistogramMean;
 use crate::annotations::{Note, Operation};
 use crate::budget::Holding;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 /// Assigns series to groups.
@@ -161,7 +161,7 @@ fn add_float(
 }
 
 impl Eval<'_> {
-    pub(crate) fn aggregate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(crate) fn aggregate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<()> {
         use AggregateOp::{
             Avg, Bottomk, Count, CountValues, Group, LimitRatio, Limitk, Max, Min, Quantile, Stddev, Stdvar,
             Sum, Topk,
@@ -188,11 +188,11 @@ impl Eval<'_> {
         steps: Steps,
         around: Around<'_>,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         aggregate.vectors().try_for_each(|vector| self.each_row(vector, steps, around, &mut *sink))
     }
 
-    fn accumulate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    fn accumulate(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let mut grouping = Grouping::new(aggregate);
         let mut groups: Vec<Group> = Vec::new();
         let mut held = self.budget.holding(0)?;
@@ -232,7 +232,7 @@ impl Eval<'_> {
         group: &mut Group,
         row: &Row,
         held: &mut Holding<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         use AggregateOp::{Avg, Max, Min, Stddev, Stdvar, Sum};
         let (op, place) = (aggregate.op, aggregate.expr.span());
         if matches!(op, Min | Max | Stddev | Stdvar) {

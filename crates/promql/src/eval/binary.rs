@@ -17,7 +17,7 @@ use super::row::{Cell, Row, Rows, Steps};
 use super::scalar::{arithmetic, holds};
 use crate::annotations::{Note, Operation};
 use crate::budget::{Budget, Holding};
-use crate::error::{Error, SAME_LABELS, refused};
+use crate::error::{Error, Result, SAME_LABELS, refused};
 use crate::syntax::ast::*;
 use crate::syntax::position::Span;
 
@@ -63,7 +63,7 @@ impl<'a> Sides<'a> {
         matching: &Matching,
         left: &[Row],
         right: &[Row],
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let mut held = budget.holding((left.len() + right.len()) * SIDE_BYTES)?;
         let mut numbers: HashMap<Labels, usize> = HashMap::new();
         let mut signatures = Vec::new();
@@ -96,7 +96,7 @@ impl<'a> Sides<'a> {
     }
 
     /// For each signature and step, whether a series of a side has a value.
-    fn presence(&mut self, rows: &[Row], left: bool, steps: usize) -> Result<Vec<Vec<bool>>, Error> {
+    fn presence(&mut self, rows: &[Row], left: bool, steps: usize) -> Result<Vec<Vec<bool>>> {
         let side = if left { &self.left } else { &self.right };
         let mut presence = vec![Vec::new(); self.signatures.len()];
         for (row, signature) in rows.iter().zip(side) {
@@ -114,7 +114,7 @@ impl<'a> Sides<'a> {
 }
 
 impl<'a> Eval<'a> {
-    pub(crate) fn binary(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(crate) fn binary(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<()> {
         use ValueType::{Scalar, Vector};
         if binary.op.fills() {
             return self.fill(binary, steps, sink);
@@ -148,7 +148,7 @@ impl<'a> Eval<'a> {
         swapped: bool,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let numbers = self.scalar(scalar, steps)?;
         let span = binary.left.span().to(binary.right.span());
         let renames = binary.op.changes_meaning() || binary.bool;
@@ -261,7 +261,7 @@ impl<'a> Eval<'a> {
         mut right: Rows<'a>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mut sides = Sides::new(self.budget, matching, &left.list, &right.list)?;
         let is_or = op == BinaryOp::Or;
         let presence = sides.presence(if is_or { &left.list } else { &right.list }, is_or, steps.count)?;
@@ -293,7 +293,7 @@ impl<'a> Eval<'a> {
         right: Rows<'a>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let filled = matching.fill_left.is_some() || matching.fill_right.is_some();
         if (left.list.is_empty() || right.list.is_empty()) && !filled {
             return Ok(());
@@ -339,7 +339,7 @@ struct Join<'j, 'a> {
 
 impl Join<'_, '_> {
     /// On the "one" side, only one series of a signature may have a value at a step.
-    fn check_one_side(&self, many: &[Row], one: &[Row], filled: bool) -> Result<(), Error> {
+    fn check_one_side(&self, many: &[Row], one: &[Row], filled: bool) -> Result<()> {
         // Steps at which the other side has a value, computed on first use.
         let mut any_many: Option<Vec<bool>> = None;
         for (list, labels) in self.sides.by_signature(&self.sides.right).iter().zip(&self.sides.signatures) {
@@ -372,7 +372,7 @@ impl Join<'_, '_> {
         Ok(())
     }
 
-    fn run(&mut self, many: &[Row], one: &[Row]) -> Result<(), Error> {
+    fn run(&mut self, many: &[Row], one: &[Row]) -> Result<()> {
         let partners = self.sides.by_signature(&self.sides.right);
         let one_to_one = self.matching.card == Cardinality::OneToOne;
         // As in Prometheus, `fill_right` applies to the "one" side, also when `group_right` makes that the
@@ -447,7 +447,7 @@ impl Join<'_, '_> {
     }
 
     /// The labels of a result.
-    fn labels(&self, many: &Labels, one: &Labels) -> Result<Labels, Error> {
+    fn labels(&self, many: &Labels, one: &Labels) -> Result<Labels> {
         let renames = !self.eval.keep_name
             && (self.binary.op.changes_meaning()
                 || self.binary.bool && !self.eval.options.delayed_name_removal);
@@ -463,7 +463,7 @@ impl Join<'_, '_> {
         Ok(labels)
     }
 
-    fn place(&mut self, labels: Labels, drop_name: bool) -> Result<usize, Error> {
+    fn place(&mut self, labels: Labels, drop_name: bool) -> Result<usize> {
         let drop_name =
             drop_name || self.binary.bool && self.eval.options.delayed_name_removal && !self.eval.keep_name;
         let key = (labels, drop_name);
@@ -478,7 +478,7 @@ impl Join<'_, '_> {
         Ok(place)
     }
 
-    fn put(&mut self, place: usize, step: usize, signature: usize, outcome: Outcome) -> Result<(), Error> {
+    fn put(&mut self, place: usize, step: usize, signature: usize, outcome: Outcome) -> Result<()> {
         let Some(taken) = self.taken.get_mut(place).and_then(|list| list.get_mut(step)) else {
             return Ok(());
         };

@@ -14,7 +14,7 @@ use super::groups::Groups;
 use super::row::{Row, Rows, Steps};
 use crate::annotations::{Forced, Note};
 use crate::data::text;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 use crate::syntax::position::Span;
 
@@ -51,7 +51,7 @@ enum Shape<'h> {
 }
 
 impl<'a> Eval<'a> {
-    fn histograms(&self, vector: &Expr, func: &str, steps: Steps) -> Result<Histograms<'a>, Error> {
+    fn histograms(&self, vector: &Expr, func: &str, steps: Steps) -> Result<Histograms<'a>> {
         let mut rows = self.rows(vector, steps, Around { func: Some(func), ..Around::default() })?;
         let bytes = rows.list.iter().map(|row| row.labels.bytes() + 2 * KNOWN_BYTES).sum();
         rows.held.grow(bytes)?;
@@ -92,8 +92,8 @@ impl<'a> Eval<'a> {
         histograms: &Histograms<'_>,
         steps: Steps,
         mut each: impl FnMut(&Group, usize, Shape<'_>) -> f64,
-        mut finish: impl FnMut(&Group, Vec<f64>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut finish: impl FnMut(&Group, Vec<f64>) -> Result<()>,
+    ) -> Result<()> {
         let mut buckets = Vec::new();
         for group in &histograms.groups {
             self.budget.work(steps.count * (1 + group.classic.len()))?;
@@ -160,7 +160,7 @@ impl<'a> Eval<'a> {
         vector: &Expr,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let quantiles = self.scalar(q, steps)?;
         self.check_quantiles(&quantiles, q.span());
         let histograms = self.histograms(vector, "histogram_quantile", steps)?;
@@ -178,7 +178,7 @@ impl<'a> Eval<'a> {
         quantiles: &[Expr],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let label = super::call::text(label)?;
         if label.is_empty() {
             return refused("invalid label name \"\"");
@@ -216,7 +216,7 @@ impl<'a> Eval<'a> {
         vector: &Expr,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (lower, upper) = (self.scalar(lower, steps)?, self.scalar(upper, steps)?);
         let histograms = self.histograms(vector, "histogram_fraction", steps)?;
         let arg = histograms.arg;
@@ -244,7 +244,7 @@ impl<'a> Eval<'a> {
         label: Option<&(&str, String)>,
         sink: Sink<'_>,
         each: impl FnMut(&Group, usize, Shape<'_>) -> f64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mut rows = Rows::new(self.budget)?;
         self.each_histogram(histograms, steps, each, |group, floats| {
             let labels = match label {

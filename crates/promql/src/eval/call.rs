@@ -11,11 +11,11 @@ use super::LABEL_BYTES_PER_WORK;
 use super::Sink;
 use super::row::{Row, Steps};
 use crate::annotations::Note;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl Eval<'_> {
-    pub(crate) fn call(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(crate) fn call(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<()> {
         if call.function.args.contains(&ValueType::Matrix) {
             return self.call_range(call, steps, sink);
         }
@@ -61,7 +61,7 @@ impl Eval<'_> {
     }
 
     /// 1 at the steps where the vector is empty.
-    fn absent(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    fn absent(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let _held = self.budget.holding(steps.count * 8)?;
         let mut result = Row::new(labels_of_absence(Some(vector)), false, steps.count);
         result.floats.fill(1.0);
@@ -76,14 +76,7 @@ impl Eval<'_> {
         if result.is_empty() { Ok(()) } else { sink(&mut result) }
     }
 
-    fn sort(
-        &self,
-        call: &Call,
-        vector: &Expr,
-        labels: &[Expr],
-        steps: Steps,
-        sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    fn sort(&self, call: &Call, vector: &Expr, labels: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<()> {
         if steps.count > 1 {
             self.note(&Note::SortInRange, call.span);
         }
@@ -124,7 +117,7 @@ impl Eval<'_> {
 }
 
 /// The value of a string argument.
-pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
+pub(super) fn text(expr: &Expr) -> Result<&str> {
     match expr.bare() {
         Expr::Text(text) => std::str::from_utf8(&text.value)
             .or_else(|_| refused(format!("string {} is not valid UTF-8", quote_bytes(&text.value)))),

@@ -17,7 +17,7 @@ use super::row::{Cell, Row, Rows, Steps};
 use crate::annotations::Note;
 use crate::budget::Holding;
 use crate::data::text;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 /// Orders values, with NaN last in either direction.
@@ -38,7 +38,7 @@ pub(super) struct Grouped<'a> {
 }
 
 impl<'a> Eval<'a> {
-    pub(super) fn grouped(&self, aggregate: &Aggregate, rows: &[Row]) -> Result<Grouped<'a>, Error> {
+    pub(super) fn grouped(&self, aggregate: &Aggregate, rows: &[Row]) -> Result<Grouped<'a>> {
         let mut held = self.budget.holding(rows.len() * 2 * size_of::<usize>())?;
         let mut grouping = Grouping::new(aggregate);
         let mut list: Vec<(Labels, Vec<usize>)> = Vec::new();
@@ -83,7 +83,7 @@ fn most(values: &[f64]) -> f64 {
 }
 
 impl Eval<'_> {
-    pub(super) fn choose(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn choose(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let around = Around::aggregate(aggregate);
         let Some(param) = &aggregate.param else { return refused("an aggregation lacks its parameter") };
         if aggregate.op == AggregateOp::CountValues {
@@ -106,7 +106,7 @@ impl Eval<'_> {
         mut rows: Rows<'_>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if params.iter().any(|k| k.is_nan()) {
             return refused("Parameter value is NaN");
         }
@@ -202,7 +202,7 @@ impl Eval<'_> {
         mut rows: Rows<'_>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if params.iter().any(|ratio| ratio.is_nan()) {
             return refused("Ratio value is NaN");
         }
@@ -238,7 +238,7 @@ impl Eval<'_> {
         rows: &[Row],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if params.iter().any(|q| q.is_nan()) {
             self.note(&Note::InvalidQuantile { value: f64::NAN }, param.span());
         }
@@ -281,7 +281,7 @@ impl Eval<'_> {
         steps: Steps,
         around: Around<'_>,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Expr::Text(label) = param.bare() else { return refused("count_values takes a label name") };
         let name = std::str::from_utf8(&label.value).ok().filter(|name| !name.is_empty());
         let Some(name) = name else {

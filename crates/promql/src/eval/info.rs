@@ -16,7 +16,7 @@ use super::row::{Cell, Row, Rows, Steps};
 use super::select::Reference;
 use crate::budget::Holding;
 use crate::data::source::{Hints, Select};
-use crate::error::{Error, SAME_LABELS, refused};
+use crate::error::{Result, SAME_LABELS, refused};
 use crate::syntax::ast::*;
 
 /// Labels that match an info series to a series.
@@ -133,7 +133,7 @@ impl Eval<'_> {
         selector: Option<&Expr>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let time = reference(vector);
         let mut base = self.rows(vector, steps, Around { func: Some("info"), ..Around::default() })?;
         let given: &[Matcher] = match selector {
@@ -184,7 +184,7 @@ impl Eval<'_> {
         data: &[Matcher],
         time: Option<LooksAt>,
         steps: Steps,
-    ) -> Result<(Vec<Info>, Holding<'_>), Error> {
+    ) -> Result<(Vec<Info>, Holding<'_>)> {
         let time = time.unwrap_or(LooksAt { at: None, offset_ms: 0 });
         let reference =
             Reference::new(time.at.map(AtModifier::Time), &Duration::Fixed(time.offset_ms), steps);
@@ -229,7 +229,7 @@ impl Eval<'_> {
 impl Eval<'_> {
     /// A matcher for these values of a label. For too many values it only requires the label: other series
     /// find no partner.
-    fn any_of(&self, name: &str, values: &BTreeSet<&str>) -> Result<Matcher, Error> {
+    fn any_of(&self, name: &str, values: &BTreeSet<&str>) -> Result<Matcher> {
         let length: usize = values.iter().map(|value| 2 * value.len() + 1).sum();
         let pattern = if length > VALUES_BYTES_MAX {
             ".+".to_owned()
@@ -281,7 +281,7 @@ impl Identities {
     }
 
     /// The info series of a series at a step: of each name the newest one.
-    fn at<'i>(&self, base: &Labels, step: usize, infos: &'i [Info]) -> Result<Vec<&'i Labels>, Error> {
+    fn at<'i>(&self, base: &Labels, step: usize, infos: &'i [Info]) -> Result<Vec<&'i Labels>> {
         let Some(names) = self.places.get(&identity(base)) else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for list in names.values() {
@@ -306,7 +306,7 @@ impl Identities {
 }
 
 /// The labels of a series with those of its info series; `None` when it has none and `data` requires some.
-fn enriched(base: &Labels, infos: &[&Labels], data: &[Matcher]) -> Result<Option<Labels>, Error> {
+fn enriched(base: &Labels, infos: &[&Labels], data: &[Matcher]) -> Result<Option<Labels>> {
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, value) in infos.iter().flat_map(|info| info.iter()) {
         if name == METRIC_NAME || !data.is_empty() && !data.iter().any(|m| m.name() == name) {

@@ -8,7 +8,7 @@ use super::Sink;
 use super::row::{Cell, Numbers, Row, Steps, is_absent};
 use super::scalar::{largest, smallest};
 use crate::data::calendar::{Civil, whole_seconds};
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 /// A function of a float.
@@ -81,13 +81,7 @@ fn of_histogram(name: &str) -> Option<fn(&Histogram) -> f64> {
 }
 
 impl Eval<'_> {
-    pub(super) fn simple(
-        &self,
-        name: &str,
-        vector: &Expr,
-        steps: Steps,
-        sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    pub(super) fn simple(&self, name: &str, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let around = Around { func: Some(name), ..Around::default() };
         if let Some(change) = of_float(name) {
             return self.each_row(vector, steps, around, &mut |row| {
@@ -113,7 +107,7 @@ impl Eval<'_> {
     }
 
     /// `hour()` and similar functions without an argument: of the time of the step.
-    pub(super) fn date_of_step(&self, name: &str, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn date_of_step(&self, name: &str, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let Some(change) = of_date(name) else { return refused(format!("function {name} gives no vector")) };
         let floats = steps.times().map(|ms| change((ms / 1000) as f64)).collect();
         sink(&mut Row { floats, ..Row::default() })
@@ -126,7 +120,7 @@ impl Eval<'_> {
         bounds: &[Expr],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mut bounds =
             bounds.iter().map(|bound| self.scalar(bound, steps)).collect::<Result<Vec<_>, _>>()?;
         let same = |value: f64| Numbers::new(self.budget, vec![value; steps.count]);
@@ -151,13 +145,7 @@ impl Eval<'_> {
         })
     }
 
-    pub(super) fn round(
-        &self,
-        vector: &Expr,
-        to: Option<&Expr>,
-        steps: Steps,
-        sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    pub(super) fn round(&self, vector: &Expr, to: Option<&Expr>, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let to = match to {
             Some(to) => self.scalar(to, steps)?,
             None => Numbers::new(self.budget, vec![1.0; steps.count])?,
@@ -177,7 +165,7 @@ impl Eval<'_> {
     }
 
     /// The time of the sample for a selector, else that of the step.
-    pub(super) fn timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let _held = self.budget.holding(steps.count * 8)?;
         let mut row = Row::default();
         match vector.bare() {
@@ -204,7 +192,7 @@ impl Eval<'_> {
 
     /// The start timestamp of the sample, 0 when it has none; no result if the argument is not a selector or
     /// start timestamps are switched off.
-    pub(super) fn start_timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn start_timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let Expr::Selector(selector) = vector.bare() else { return Ok(()) };
         if !self.options.start_timestamps {
             return Ok(());

@@ -9,11 +9,11 @@ use super::call::text;
 use super::check_label_value;
 use super::row::{Rows, Steps};
 use crate::data::patterns;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl Eval<'_> {
-    pub(super) fn label_replace(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn label_replace(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let [vector, target, template, source, pattern] = call.args.as_slice() else {
             return refused("label_replace() takes five arguments");
         };
@@ -33,7 +33,7 @@ impl Eval<'_> {
         })
     }
 
-    pub(super) fn label_join(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn label_join(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let [vector, target, separator, sources @ ..] = call.args.as_slice() else {
             return refused("label_join() takes at least three arguments");
         };
@@ -66,8 +66,8 @@ impl Eval<'_> {
         target: &str,
         steps: Steps,
         sink: Sink<'_>,
-        value: &mut dyn FnMut(&Labels) -> Result<Option<String>, Error>,
-    ) -> Result<(), Error> {
+        value: &mut dyn FnMut(&Labels) -> Result<Option<String>>,
+    ) -> Result<()> {
         let mut rows: Rows<'_> = self.rows(vector, steps, Around::default())?;
         let Rows { list, held } = &mut rows;
         for row in list {

@@ -49,13 +49,13 @@ use crate::annotations::{Annotations, Note};
 use crate::budget::Budget;
 use crate::data::patterns::{PatternError, Patterns};
 use crate::data::source::{SampleRuns, Source};
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::options::Options;
 use crate::syntax::ast::*;
 use crate::syntax::position::Span;
 
 /// The consumer of an operator's rows.
-pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Result<(), Error>;
+pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Result<()>;
 
 /// The direct parent of an expression, for the hints of selectors.
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,7 +102,7 @@ impl<'a> Eval<'a> {
         steps: Steps,
         around: Around<'_>,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if steps.count == 0 {
             return Ok(());
         }
@@ -133,13 +133,7 @@ impl<'a> Eval<'a> {
     }
 
     /// Evaluates an expression at shifted times.
-    fn shifted(
-        &self,
-        shifted: &WithOffset,
-        steps: Steps,
-        around: Around<'_>,
-        sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    fn shifted(&self, shifted: &WithOffset, steps: Steps, around: Around<'_>, sink: Sink<'_>) -> Result<()> {
         let earlier = |at_ms: i64| at_ms.saturating_sub(shifted.offset.ms());
         let Some(AtModifier::Time(at_ms)) = shifted.at else {
             let steps = Steps { start_ms: earlier(steps.start_ms), ..steps };
@@ -153,14 +147,14 @@ impl<'a> Eval<'a> {
     }
 
     /// All series of a vector expression that have a value.
-    pub(crate) fn rows(&self, expr: &Expr, steps: Steps, around: Around<'_>) -> Result<Rows<'a>, Error> {
+    pub(crate) fn rows(&self, expr: &Expr, steps: Steps, around: Around<'_>) -> Result<Rows<'a>> {
         let mut rows = Rows::new(self.budget)?;
         self.each_row(expr, steps, around, &mut |row| rows.take(row))?;
         Ok(rows)
     }
 
     /// Passes rows to a sink.
-    pub(crate) fn give(&self, rows: impl IntoIterator<Item = Row>, sink: Sink<'_>) -> Result<(), Error> {
+    pub(crate) fn give(&self, rows: impl IntoIterator<Item = Row>, sink: Sink<'_>) -> Result<()> {
         for mut row in rows {
             self.budget.work(row.steps())?;
             sink(&mut row)?;
@@ -172,7 +166,7 @@ impl<'a> Eval<'a> {
     ///
     /// # Errors
     /// A value, or a set, over its limit; a stop.
-    pub(crate) fn relabeled(&self, labels: &Labels, name: &str, value: &str) -> Result<Labels, Error> {
+    pub(crate) fn relabeled(&self, labels: &Labels, name: &str, value: &str) -> Result<Labels> {
         check_label_value(value)?;
         let bytes = labels.bytes() + name.len() + value.len();
         if bytes > SERIES_LABELS_BYTES_MAX {
@@ -185,7 +179,7 @@ impl<'a> Eval<'a> {
     }
 
     /// A regular expression of a function, compiled in the patterns of the query.
-    pub(crate) fn pattern(&self, function: &str, part: Part, pattern: &str) -> Result<Arc<Pattern>, Error> {
+    pub(crate) fn pattern(&self, function: &str, part: Part, pattern: &str) -> Result<Arc<Pattern>> {
         let compiled = self.patterns.borrow_mut().compile(part, pattern, &|| self.budget.stopped());
         compiled.or_else(|error| match error {
             PatternError::Budget(error) => Err(error.into()),
@@ -224,8 +218,8 @@ impl<'a> Eval<'a> {
         &self,
         from: &Expr,
         sink: Sink<'_>,
-        run: impl FnOnce(Sink<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        run: impl FnOnce(Sink<'_>) -> Result<()>,
+    ) -> Result<()> {
         if self.options.delayed_name_removal || self.keep_name || names_are_equal(from) {
             return run(sink);
         }
@@ -235,7 +229,7 @@ impl<'a> Eval<'a> {
         self.give(std::mem::take(&mut rows.list), sink)
     }
 
-    fn negate(&self, unary: &Unary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    fn negate(&self, unary: &Unary, steps: Steps, sink: Sink<'_>) -> Result<()> {
         if !unary.negative {
             return self.each_row(&unary.expr, steps, Around::default(), sink);
         }
@@ -264,7 +258,7 @@ const SERIES_LABELS_BYTES_MAX: usize = 2 * LABEL_SET_BYTES_MAX;
 const KNOWN_BYTES: usize = 96;
 
 /// Rejects a label value over the limit.
-pub(crate) fn check_label_value(value: &str) -> Result<(), Error> {
+pub(crate) fn check_label_value(value: &str) -> Result<()> {
     if value.len() > LABEL_VALUE_BYTES_MAX {
         let bytes = value.len();
         return refused(format!(

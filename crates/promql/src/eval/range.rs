@@ -18,7 +18,7 @@ use super::select::{Reference, drop_stale, gallop};
 use super::window::{Apply, Function, HistogramPoint, Place, Window};
 use crate::annotations::Note;
 use crate::data::source::{Hints, SampleRuns, Select};
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 /// The samples of one series of a range, floats and histograms separated.
@@ -114,8 +114,8 @@ impl Eval<'_> {
         steps: Steps,
         around: Around<'_>,
         starts: bool,
-        each: &mut dyn FnMut(&Labels, bool, &mut Samples) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        each: &mut dyn FnMut(&Labels, bool, &mut Samples) -> Result<()>,
+    ) -> Result<()> {
         let (first, last) = (range.reference.first(), range.reference.last());
         match range.expr {
             Expr::Subquery(e) => {
@@ -174,7 +174,7 @@ impl Eval<'_> {
 
     /// The steps of a subquery: multiples of its step, from after the beginning of the first range to the end
     /// of the last.
-    pub(crate) fn subquery_steps(&self, subquery: &Subquery, first: i64, last: i64) -> Result<Steps, Error> {
+    pub(crate) fn subquery_steps(&self, subquery: &Subquery, first: i64, last: i64) -> Result<Steps> {
         let step_ms = match subquery.step.ms() {
             0 => self.options.subquery_step_ms,
             ms => ms,
@@ -187,7 +187,7 @@ impl Eval<'_> {
     }
 
     /// A call of a function over a range.
-    pub(crate) fn call_range(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(crate) fn call_range(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let found = call.args.iter().find_map(|arg| Range::new(arg, steps));
         if let (Some(range), Some(parts)) = (&found, super::metricsql::parts(call.function.name)) {
             return self.each_part(call, range, parts, steps, sink);
@@ -215,7 +215,7 @@ impl Eval<'_> {
         parts: &[(&str, Apply)],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         check_edges(range.edges, call.function.name)?;
         let asked = call.args.get(1).map(super::call::text).transpose()?;
         if let Some(asked) = asked.filter(|asked| !parts.iter().any(|(part, _)| part == asked)) {
@@ -242,7 +242,7 @@ impl Eval<'_> {
         scalars: &[Numbers<'_>],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let name = call.function.name;
         let keeps_name =
             matches!(name, "last_over_time" | "first_over_time") || super::metricsql::keeps_name(name);
@@ -372,13 +372,7 @@ impl Eval<'_> {
     }
 
     /// 1 at the steps where no series has a sample.
-    fn absent_over_time(
-        &self,
-        call: &Call,
-        range: &Range<'_>,
-        steps: Steps,
-        sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    fn absent_over_time(&self, call: &Call, range: &Range<'_>, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let mut row = Row::new(super::call::labels_of_absence(call.args.first()), false, steps.count);
         row.floats.fill(1.0);
         let around = Around { func: Some("absent_over_time"), ..Around::default() };
@@ -424,7 +418,7 @@ fn find_falls(samples: &Samples, falls: &mut Vec<(i64, f64)>) {
     }
 }
 
-fn check_edges(edges: RangeEdges, function: &str) -> Result<(), Error> {
+fn check_edges(edges: RangeEdges, function: &str) -> Result<()> {
     let (word, allowed): (_, &[&str]) = match edges {
         RangeEdges::Plain => return Ok(()),
         RangeEdges::Anchored => ("anchored", &["changes", "delta", "increase", "rate", "resets"]),

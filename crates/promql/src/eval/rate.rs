@@ -15,7 +15,7 @@ use super::number::Numbers;
 use super::row::Cell;
 use super::window::{HistogramPoint, Place, Window};
 use crate::annotations::{Note, Operation};
-use crate::error::Error;
+use crate::error::Result;
 use crate::syntax::ast::RangeEdges;
 use crate::syntax::position::Span;
 
@@ -41,12 +41,7 @@ fn overlaps(before: (i64, i64), start: i64) -> bool {
 }
 
 /// `rate`, `increase` (counters) and `delta` (gauges).
-pub(super) fn rate(
-    eval: &Eval<'_>,
-    w: &Window<'_>,
-    counter: bool,
-    per_second: bool,
-) -> Result<Option<Cell>, Error> {
+pub(super) fn rate(eval: &Eval<'_>, w: &Window<'_>, counter: bool, per_second: bool) -> Result<Option<Cell>> {
     if w.is_mixed(eval) {
         return Ok(None);
     }
@@ -562,7 +557,7 @@ fn samples<'w>(w: &'w Window<'_>) -> Vec<Sample<'w>> {
 }
 
 /// The number of counter resets.
-pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if w.is_plain() {
         return Ok(count_floats(w, |before, now| now < before));
     }
@@ -577,7 +572,7 @@ pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error
 }
 
 /// The number of value changes.
-pub(super) fn changes(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+pub(super) fn changes(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if w.is_plain() {
         return Ok(count_floats(w, |before, now| now != before && !(now.is_nan() && before.is_nan())));
     }
@@ -604,7 +599,7 @@ fn count_pairs(w: &Window<'_>, counts: impl Fn(&Sample<'_>, &Sample<'_>) -> bool
 }
 
 /// `irate` (counters, per second) and `idelta` (gauges): from the last two samples.
-pub(super) fn instant(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> Result<Option<Cell>, Error> {
+pub(super) fn instant(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> Result<Option<Cell>> {
     let all = samples(w);
     let [.., before, now] = all.as_slice() else { return Ok(None) };
     if before.time == now.time {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ropewalk_labels::{Histogram, Labels, STALE, is_stale};
 
 use crate::budget::{Budget, BudgetError, Holding};
-use crate::error::{Error, SAME_LABELS, refused};
+use crate::error::{Result, SAME_LABELS, refused};
 
 /// Marks a step without a value. No calculation returns these bits: they are those of a signalling NaN, and
 /// arithmetic quiets NaNs.
@@ -204,7 +204,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Moves a row here unless it has no value.
-    pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
+    pub(crate) fn take(&mut self, row: &mut Row) -> Result<()> {
         if !row.is_empty() {
             self.push(std::mem::take(row))?;
         }
@@ -226,7 +226,7 @@ impl<'a> Rows<'a> {
     ///
     /// # Errors
     /// When two of them have a value at one step.
-    pub(crate) fn merge(&mut self) -> Result<(), Error> {
+    pub(crate) fn merge(&mut self) -> Result<()> {
         merge(&mut self.list)
     }
 }
@@ -264,7 +264,7 @@ impl DerefMut for Numbers<'_> {
 }
 
 /// Merges rows of the same labels, in order of the first of each.
-pub(crate) fn merge(rows: &mut Vec<Row>) -> Result<(), Error> {
+pub(crate) fn merge(rows: &mut Vec<Row>) -> Result<()> {
     if rows.len() < 2 {
         return Ok(());
     }

@@ -4,12 +4,12 @@ use super::Around;
 use super::Eval;
 use super::Steps;
 use super::row::Numbers;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl<'a> Eval<'a> {
     /// The values of a scalar expression, one per step.
-    pub(crate) fn scalar(&self, expr: &Expr, steps: Steps) -> Result<Numbers<'a>, Error> {
+    pub(crate) fn scalar(&self, expr: &Expr, steps: Steps) -> Result<Numbers<'a>> {
         self.budget.work(steps.count)?;
         match expr {
             Expr::Number(e) => self.numbers(vec![e.value; steps.count]),
@@ -38,11 +38,11 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn numbers(&self, list: Vec<f64>) -> Result<Numbers<'a>, Error> {
+    fn numbers(&self, list: Vec<f64>) -> Result<Numbers<'a>> {
         Ok(Numbers::new(self.budget, list)?)
     }
 
-    fn scalar_call(&self, call: &Call, steps: Steps) -> Result<Numbers<'a>, Error> {
+    fn scalar_call(&self, call: &Call, steps: Steps) -> Result<Numbers<'a>> {
         match (call.function.name, call.args.as_slice()) {
             ("time", _) => self.numbers(steps.times().map(|ms| ms as f64 / 1000.0).collect()),
             ("pi", _) => self.numbers(vec![std::f64::consts::PI; steps.count]),

@@ -17,7 +17,7 @@ use super::Sink;
 use super::row::{Cell, Row, Steps};
 use crate::annotations::Note;
 use crate::data::source::{Hints, SampleRuns, Select};
-use crate::error::Error;
+use crate::error::Result;
 use crate::syntax::ast::*;
 
 /// The times that a selector reads, one per step.
@@ -65,8 +65,8 @@ impl Eval<'_> {
         &self,
         select: &Select<'_>,
         (others, totals): (&[Vec<Matcher>], bool),
-        each: &mut dyn FnMut(&Labels, &mut Samples) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        each: &mut dyn FnMut(&Labels, &mut Samples) -> Result<()>,
+    ) -> Result<()> {
         self.budget.check()?;
         self.budget.looks_at(select.end_ms);
         let mut samples = Samples::default();
@@ -133,7 +133,7 @@ impl Eval<'_> {
         steps: Steps,
         around: Around<'_>,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let reference = Reference::new(selector.at, &selector.offset, steps);
         let select = self.instant_bounds(selector, &reference, steps, around);
         let _held = self.budget.holding(steps.count * 8)?;
@@ -203,8 +203,8 @@ impl Eval<'_> {
         selector: &Selector,
         steps: Steps,
         starts: bool,
-        each: &mut dyn FnMut(&Labels, &mut dyn Iterator<Item = (usize, Seen)>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        each: &mut dyn FnMut(&Labels, &mut dyn Iterator<Item = (usize, Seen)>) -> Result<()>,
+    ) -> Result<()> {
         let reference = Reference::new(selector.at, &selector.offset, steps);
         let mut select = self.instant_bounds(selector, &reference, steps, Around::default());
         if starts {

@@ -10,7 +10,7 @@ use super::quantile::quantile;
 use super::rate;
 use super::row::Cell;
 use crate::annotations::{Note, Operation};
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::RangeEdges;
 use crate::syntax::position::Span;
 
@@ -91,7 +91,7 @@ impl Window<'_> {
     }
 }
 
-pub(crate) type Apply = fn(&Eval<'_>, &Window<'_>) -> Result<Option<Cell>, Error>;
+pub(crate) type Apply = fn(&Eval<'_>, &Window<'_>) -> Result<Option<Cell>>;
 
 /// A range function.
 #[derive(Clone, Copy)]
@@ -155,20 +155,20 @@ impl Function {
         self.starts
     }
 
-    pub(crate) fn apply(self, eval: &Eval<'_>, window: &Window<'_>) -> Result<Option<Cell>, Error> {
+    pub(crate) fn apply(self, eval: &Eval<'_>, window: &Window<'_>) -> Result<Option<Cell>> {
         (self.apply)(eval, window)
     }
 }
 
-fn float(value: f64) -> Result<Option<Cell>, Error> {
+fn float(value: f64) -> Result<Option<Cell>> {
     Ok(Some(Cell::Float(value)))
 }
 
-fn seconds(ms: Option<i64>) -> Result<Option<Cell>, Error> {
+fn seconds(ms: Option<i64>) -> Result<Option<Cell>> {
     Ok(ms.map(|ms| Cell::Float(ms as f64 / 1000.0)))
 }
 
-fn first(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn first(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     Ok(match (w.points().next(), w.histograms.first()) {
         (Some((time, value)), h) if h.is_none_or(|h| time < h.time_ms) => Some(Cell::Float(value)),
         (_, Some(h)) => Some(Cell::Histogram(Arc::clone(&h.histogram))),
@@ -176,7 +176,7 @@ fn first(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     })
 }
 
-fn last(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn last(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     Ok(match (w.times.last().zip(w.values.last()), w.histograms.last()) {
         (Some((time, value)), h) if h.is_none_or(|h| h.time_ms < *time) => Some(Cell::Float(*value)),
         (_, Some(h)) => Some(Cell::Histogram(Arc::clone(&h.histogram))),
@@ -184,7 +184,7 @@ fn last(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     })
 }
 
-fn sum(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn sum(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if w.is_mixed(eval) {
         return Ok(None);
     }
@@ -195,7 +195,7 @@ fn sum(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     float(if sum.is_infinite() { sum } else { sum + lost })
 }
 
-fn average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if w.is_mixed(eval) {
         return Ok(None);
     }
@@ -256,47 +256,45 @@ impl Seen {
     }
 }
 
-fn mixed_schemas(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
-    eval.note(&Note::MixedSchemas { name: w.name() }, w.place.first);
-    Ok(None)
-}
-
 fn histogram_total(
     eval: &Eval<'_>,
     w: &Window<'_>,
     finish: impl Fn(Histogram, f64) -> Histogram,
-) -> Result<Option<Cell>, Error> {
-    let mut seen = Seen::default();
-    let mut points = w.histograms.iter().map(|p| &p.histogram);
-    let Some(first) = points.next() else { return Ok(None) };
-    seen.hint(first.hint);
-    let mut sum = HistogramSum::new(first);
-    for histogram in points {
-        seen.hint(histogram.hint);
-        match sum.add(histogram) {
-            Ok(outcome) => seen.outcome(outcome),
-            Err(Incompatible) => return mixed_schemas(eval, w),
-        }
-    }
-    seen.note(eval, w);
-    Ok(Some(Cell::Histogram(Arc::new(finish(sum.total(), w.histograms.len() as f64)))))
+) -> Result<Option<Cell>> {
+    let sum = combined(eval, w, HistogramSum::new, HistogramSum::add);
+    Ok(sum.map(|sum| Cell::Histogram(Arc::new(finish(sum.total(), w.histograms.len() as f64)))))
 }
 
-fn histogram_average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn histogram_average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
+    let mean = combined(eval, w, HistogramMean::new, HistogramMean::add);
+    Ok(mean.map(|mean| Cell::Histogram(Arc::new(mean.result()))))
+}
+
+/// The histograms of the window, combined one by one. Notes what the combination had to reconcile; `None` without
+/// histograms, or with incompatible ones.
+fn combined<T>(
+    eval: &Eval<'_>,
+    w: &Window<'_>,
+    begin: fn(&Histogram) -> T,
+    add: fn(&mut T, &Histogram) -> Result<Outcome, Incompatible>,
+) -> Option<T> {
     let mut seen = Seen::default();
     let mut points = w.histograms.iter().map(|p| &p.histogram);
-    let Some(first) = points.next() else { return Ok(None) };
+    let first = points.next()?;
     seen.hint(first.hint);
-    let mut mean = HistogramMean::new(first);
+    let mut combined = begin(first);
     for histogram in points {
         seen.hint(histogram.hint);
-        match mean.add(histogram) {
+        match add(&mut combined, histogram) {
             Ok(outcome) => seen.outcome(outcome),
-            Err(Incompatible) => return mixed_schemas(eval, w),
+            Err(Incompatible) => {
+                eval.note(&Note::MixedSchemas { name: w.name() }, w.place.first);
+                return None;
+            }
         }
     }
     seen.note(eval, w);
-    Ok(Some(Cell::Histogram(Arc::new(mean.result()))))
+    Some(combined)
 }
 
 /// The mean of histograms: from their sum as long as that is finite, from then on a running mean.
@@ -343,7 +341,7 @@ fn extreme(
     w: &Window<'_>,
     better: fn(f64, f64) -> bool,
     time: bool,
-) -> Result<Option<Cell>, Error> {
+) -> Result<Option<Cell>> {
     let Some(mut best) = w.points().next() else { return Ok(None) };
     w.note_ignored(eval);
     for point in w.points() {
@@ -354,7 +352,7 @@ fn extreme(
     float(if time { best.0 as f64 / 1000.0 } else { best.1 })
 }
 
-fn variance(eval: &Eval<'_>, w: &Window<'_>, finish: fn(f64) -> f64) -> Result<Option<Cell>, Error> {
+fn variance(eval: &Eval<'_>, w: &Window<'_>, finish: fn(f64) -> f64) -> Result<Option<Cell>> {
     if w.values.is_empty() {
         return Ok(None);
     }
@@ -369,7 +367,7 @@ fn variance(eval: &Eval<'_>, w: &Window<'_>, finish: fn(f64) -> f64) -> Result<O
     float(finish((total.0 + total.1) / count))
 }
 
-fn median_deviation(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn median_deviation(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if w.values.is_empty() {
         return Ok(None);
     }
@@ -383,7 +381,7 @@ fn median_deviation(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Err
     float(quantile(0.5, &mut values))
 }
 
-fn quantile_over_time(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn quantile_over_time(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if w.values.is_empty() {
         return Ok(None);
     }
@@ -423,7 +421,7 @@ fn has_two(eval: &Eval<'_>, w: &Window<'_>) -> bool {
     w.values.len() >= 2
 }
 
-fn derivative(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn derivative(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if !has_two(eval, w) {
         return Ok(None);
     }
@@ -431,7 +429,7 @@ fn derivative(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     float(regression(w, time).0)
 }
 
-fn prediction(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn prediction(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     if !has_two(eval, w) {
         return Ok(None);
     }
@@ -440,7 +438,7 @@ fn prediction(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
 }
 
 /// Holt's linear method: a level and a trend, both smoothed.
-fn smoothing(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
+fn smoothing(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>> {
     let (level, trend) = (w.param(0), w.param(1));
     for (what, factor, letter) in [("smoothing", level, "sf"), ("trend", trend, "tf")] {
         if factor <= 0.0 || factor >= 1.0 {

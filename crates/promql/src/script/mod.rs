@@ -17,7 +17,7 @@ use ropewalk_labels::{Labels, Samples};
 
 use crate::data::source::Source;
 use crate::data::text::{parse_duration, parse_number, unquote};
-use crate::error::Error;
+use crate::error::Result;
 use crate::options::Options;
 use crate::plan::TIME_DEPENDENT;
 use crate::query::{Answer, Query, Value};
@@ -215,7 +215,7 @@ fn eval(line: &str, body: &[&str], storage: &dyn Storage) -> Result<(), String> 
 fn query(
     text: &str,
     storage: &dyn Storage,
-    mut run: impl FnMut(&Query, &dyn Source) -> Result<Answer, Error>,
+    mut run: impl FnMut(&Query, &dyn Source) -> Result<Answer>,
 ) -> Result<Answer, String> {
     let query = Query::parse(text, options()).map_err(|error| error.to_string())?;
     let mut answer = Err("the storage was not read".to_owned());

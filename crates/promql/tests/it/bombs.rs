@@ -15,6 +15,7 @@ use ropewalk_promql::script::{Memory, Storage};
 use ropewalk_promql::{Error, Limits, Options, PATTERNS_BYTES_MAX, Query, StopReason, Value};
 
 use crate::allocations::most_held;
+use crate::hostile_texts::{Numbers, written_out};
 
 /// Memory limit of one query's evaluation.
 const QUERY_BYTES: u64 = 16 << 20;
@@ -27,38 +28,6 @@ const PARSE_BYTES: u64 = PATTERNS_BYTES_MAX as u64 + (40 << 20);
 const ASKED_MAX: u32 = 1_000;
 const SERIES: usize = 1_000;
 const END_MS: i64 = 2_000_000;
-
-/// A small pseudorandom generator with a fixed seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end.max(1) as u64) as usize
-    }
-
-    fn one_of<'t>(&mut self, list: &[&'t str]) -> &'t str {
-        list[self.below(list.len())]
-    }
-}
-
-/// `<<N*text>>` written out, from the inside to the outside.
-fn written_out(line: &str) -> String {
-    let mut text = line.to_owned();
-    while let Some(open) = text.rfind("<<") {
-        let close = open + text[open..].find(">>").unwrap();
-        let (times, part) = text[open + 2..close].split_once('*').unwrap();
-        let mut copies = String::new();
-        for copy in 0..times.parse::<usize>().unwrap() {
-            let before = copy.saturating_sub(1).to_string();
-            copies += &part.replace("%i", &copy.to_string()).replace("%o", &before);
-        }
-        text.replace_range(open..close + 2, &copies);
-    }
-    text
-}
 
 fn hand_written() -> impl Iterator<Item = String> {
     let lines = include_str!("../bombs/hand.txt").lines();

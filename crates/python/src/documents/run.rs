@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use ropewalk::Database;
-use ropewalk::documents::lang::{DocBuf, Options, Owned, Patterns};
+use ropewalk::documents::lang::{DocBuf, Options, Owned, Patterns, Random};
 use ropewalk::documents::{
     Collection, DOCUMENT_DATABASE as DATABASE, DocumentsError, DocumentsRead, DocumentsTx, Updated,
 };
@@ -19,7 +19,7 @@ pub(crate) fn options(db: &Database) -> Options {
     Options {
         now_ms: env.clock.wall_micros().div_euclid(1000),
         variables: None,
-        seed: env.random.next_u64(),
+        random: Random::seeded(env.random.next_u64()),
         patterns: Patterns::default(),
     }
 }

@@ -6,13 +6,13 @@ use ropewalk_engine::Role;
 
 use crate::database::Database;
 use crate::database::options::Options;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The file in which a node notes its place in the shared log.
 const PLACE: &str = "place";
 
 /// Rejects a node of a cluster that is opened without its shared log: a commit would make it differ from the others.
-pub(super) fn check_alone(path: &Path, options: &Options) -> Result<(), Error> {
+pub(super) fn check_alone(path: &Path, options: &Options) -> Result<()> {
     let is_node =
         options.engine.shared.is_none() && options.env.vfs.exists(&path.join(PLACE)).unwrap_or(false);
     if is_node {
@@ -40,7 +40,7 @@ impl Database {
     ///
     /// # Errors
     /// [`EngineError::NotLeader`](crate::engine::EngineError::NotLeader); as a commit.
-    pub fn begin_leading(&self) -> Result<(), Error> {
+    pub fn begin_leading(&self) -> Result<()> {
         self.forget_reserved_numbers();
         self.tables.recover()?;
         self.leading.begin();

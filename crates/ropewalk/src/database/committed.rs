@@ -12,7 +12,7 @@ use ropewalk_series::SERIES;
 use ropewalk_tables::{OwnedRow, TablesError};
 
 use crate::database::{Change, ChangedPart, Database};
-use crate::error::Error;
+use crate::error::Result;
 
 /// A row that a commit wrote.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Database {
         change: &Change<'_>,
         rows_max: usize,
         bytes_max: usize,
-    ) -> Result<ChangedRows, Error> {
+    ) -> Result<ChangedRows> {
         let rows_space = self.tables.rows_keyspace();
         let after = self.snapshot_at(change.seq).unwrap_or_else(|_| self.snapshot());
         let before = self.snapshot_at(Seq(change.seq.0.saturating_sub(1))).ok();
@@ -109,7 +109,7 @@ impl Database {
         series_max: usize,
         samples_max: usize,
         bytes_max: usize,
-    ) -> Result<ChangedSamples, Error> {
+    ) -> Result<ChangedSamples> {
         let mut found = ChangedSamples { series: Vec::new(), is_truncated: false };
         for part in &change.parts {
             let ChangedPart::Other(SERIES, section) = part else { continue };

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use ropewalk_engine::{EngineError, EngineStopped, Role};
 
 use crate::database::Database;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The beginning of leading, and those who wait for it.
 #[derive(Default)]
@@ -78,7 +78,7 @@ impl Database {
     ///
     /// # Errors
     /// The first index that cannot be completed, because rows or documents violate its rules; it is dropped.
-    pub fn resume_index_builds(&self) -> Result<usize, Error> {
+    pub fn resume_index_builds(&self) -> Result<usize> {
         Ok(self.tables.resume_builds()? + self.documents.resume_builds()?)
     }
 
@@ -99,7 +99,7 @@ pub struct UntilLeading {
 }
 
 impl Future for UntilLeading {
-    type Output = Result<(), Error>;
+    type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

@@ -35,7 +35,7 @@ use crate::database::observer::Observer;
 use crate::database::options::Options;
 use crate::database::retry::Backoff;
 use crate::database::transaction::{Committed, Transaction};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
@@ -68,7 +68,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Options::open`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Options::new().open(path)
     }
 
@@ -78,11 +78,11 @@ impl Database {
     ///
     /// # Errors
     /// None in practice.
-    pub fn in_memory() -> Result<Self, Error> {
+    pub fn in_memory() -> Result<Self> {
         Options::new().env(Env::memory()).open("/memory")
     }
 
-    pub(crate) fn open_with(path: &Path, options: Options) -> Result<Self, Error> {
+    pub(crate) fn open_with(path: &Path, options: Options) -> Result<Self> {
         if options.must_exist {
             // A directory with only one of the two is a damaged database; opening it reports that.
             let exists =
@@ -133,7 +133,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is empty, longer than 255 bytes, or contains control characters.
-    pub fn events(&self, name: &str) -> Result<EventStore, Error> {
+    pub fn events(&self, name: &str) -> Result<EventStore> {
         Ok(EventStore::new(self.engine.clone(), self.events.clone(), name)?)
     }
 
@@ -141,7 +141,7 @@ impl Database {
     ///
     /// # Errors
     /// [`crate::Class::NotFound`].
-    pub fn existing_events(&self, name: &str) -> Result<EventStore, Error> {
+    pub fn existing_events(&self, name: &str) -> Result<EventStore> {
         let store = self.events(name)?;
         if store.id().is_none() {
             return Err(ropewalk_events::EventsError::UnknownStore { name: name.to_owned() }.into());
@@ -176,7 +176,7 @@ impl Database {
     ///
     /// # Errors
     /// [`crate::Class::NotFound`].
-    pub fn table(&self, name: &str) -> Result<Table, Error> {
+    pub fn table(&self, name: &str) -> Result<Table> {
         Ok(self.tables.table(name)?)
     }
 
@@ -186,7 +186,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is empty, longer than 255 bytes, or contains control characters.
-    pub fn series(&self, name: &str) -> Result<SeriesStore, Error> {
+    pub fn series(&self, name: &str) -> Result<SeriesStore> {
         Ok(SeriesStore::new(self.engine.clone(), self.series.clone(), name)?)
     }
 
@@ -217,7 +217,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is not allowed for a collection.
-    pub fn collection(&self, name: &str) -> Result<Collection, Error> {
+    pub fn collection(&self, name: &str) -> Result<Collection> {
         Ok(self.documents.collection(DOCUMENT_DATABASE, name)?)
     }
 
@@ -260,7 +260,7 @@ impl Database {
     /// # Errors
     /// The name is not allowed for a collection.
     #[cfg(feature = "serde")]
-    pub fn collection_of<T>(&self, name: &str) -> Result<ropewalk_documents::TypedCollection<T>, Error> {
+    pub fn collection_of<T>(&self, name: &str) -> Result<ropewalk_documents::TypedCollection<T>> {
         Ok(self.collection(name)?.typed())
     }
 
@@ -271,7 +271,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is reserved, or the commit that defines it fails.
-    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let owned =
             |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
         if name.is_empty() || owned("events") || owned("tables") || owned("series") || owned("documents") {
@@ -429,13 +429,7 @@ impl Database {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub fn put(
-        &self,
-        keyspace: Keyspace,
-        key: &[u8],
-        value: &[u8],
-        durability: Durability,
-    ) -> Result<Seq, Error> {
+    pub fn put(&self, keyspace: Keyspace, key: &[u8], value: &[u8], durability: Durability) -> Result<Seq> {
         let mut batch = KvBatch::new();
         batch.put(keyspace.0, key, value);
         Ok(self.engine.commit(vec![Box::new(batch)], durability)?.seq)
@@ -452,7 +446,7 @@ impl Database {
         keyspace: Keyspace,
         rows: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         durability: Durability,
-    ) -> Result<engine::CommitHandle, Error> {
+    ) -> Result<engine::CommitHandle> {
         let mut batch = KvBatch::new();
         for (key, value) in rows {
             batch.put(keyspace.0, key, value);
@@ -490,7 +484,7 @@ impl Database {
     /// # Errors
     /// [`EngineError::Unreadable`](crate::engine::EngineError::Unreadable), with the commits that can be
     /// read.
-    pub fn snapshot_at(&self, seq: Seq) -> Result<Snapshot, Error> {
+    pub fn snapshot_at(&self, seq: Seq) -> Result<Snapshot> {
         Ok(self.at(self.engine.snapshot_at(seq)?))
     }
 
@@ -504,7 +498,7 @@ impl Database {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub fn changes(&self, from: Seq) -> Result<ChangeFeed, Error> {
+    pub fn changes(&self, from: Seq) -> Result<ChangeFeed> {
         Ok(ChangeFeed { inner: self.engine.changes(from)?, events: self.events.clone() })
     }
 
@@ -544,11 +538,16 @@ impl Database {
         self.engine.stats()
     }
 
+    /// As [`Database::stats`], with the first `limit` keyspaces whose names come after `after`, by name.
+    pub fn stats_after(&self, after: Option<&str>, limit: usize) -> EngineStats {
+        self.engine.stats_after(after, limit)
+    }
+
     /// Reads all stored bytes and checks all checksums and invariants.
     ///
     /// # Errors
     /// The check itself could not run.
-    pub fn verify(&self) -> Result<EngineReport, Error> {
+    pub fn verify(&self) -> Result<EngineReport> {
         Ok(self.engine.verify()?)
     }
 
@@ -581,7 +580,7 @@ impl Database {
     /// [`crate::Class::Invalid`] if `target` exists; [`crate::Class::Busy`] while another backup to it runs;
     /// I/O errors such as a full disk; corruption in the log. A backup that fails or is interrupted leaves no
     /// `target`.
-    pub fn backup(&self, target: impl AsRef<Path>) -> Result<Backup, Error> {
+    pub fn backup(&self, target: impl AsRef<Path>) -> Result<Backup> {
         Ok(self.engine.backup(target.as_ref())?)
     }
 
@@ -589,7 +588,7 @@ impl Database {
     ///
     /// # Errors
     /// The flush failed; nothing is lost.
-    pub fn checkpoint(&self) -> Result<(), Error> {
+    pub fn checkpoint(&self) -> Result<()> {
         Ok(self.engine.checkpoint()?)
     }
 
@@ -597,7 +596,7 @@ impl Database {
     ///
     /// # Errors
     /// The merge failed; nothing is lost.
-    pub fn compact(&self) -> Result<(), Error> {
+    pub fn compact(&self) -> Result<()> {
         Ok(self.engine.compact()?)
     }
 
@@ -612,7 +611,7 @@ impl Database {
     ///
     /// # Errors
     /// The last sync failed.
-    pub fn close(self) -> Result<(), Error> {
+    pub fn close(self) -> Result<()> {
         Ok(self.engine.close()?)
     }
 }
@@ -635,7 +634,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'_>>> {
         Ok(self.inner.read().get(keyspace.0, key)?)
     }
 
@@ -676,12 +675,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// The query is invalid, or stored data is corrupt.
-    pub fn events(
-        &self,
-        store: &EventStore,
-        query: &Query,
-        options: ReadOptions,
-    ) -> Result<EventReader, Error> {
+    pub fn events(&self, store: &EventStore, query: &Query, options: ReadOptions) -> Result<EventReader> {
         Ok(store.read_at(self.inner.clone(), query, options)?)
     }
 }
@@ -746,7 +740,7 @@ impl ChangeFeed {
     ///
     /// # Errors
     /// [`crate::Class::NotFound`] if the log no longer holds the commit; corrupt data.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<Change<'_>>, Error> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<Change<'_>>> {
         self.inner.wait(timeout);
         let Some(change) = self.inner.next()? else { return Ok(None) };
         let (seq, lsn) = (change.seq, change.lsn);

@@ -20,7 +20,7 @@ use ropewalk_engine::Isolation;
 use ropewalk_vfs::Clock;
 
 use crate::database::Database;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// A step of a transaction, reported to [`Options::observer`](crate::Options::observer).
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +132,7 @@ impl Span {
     }
 
     /// Ends the span with the result of the commit, of which `seq` returns the number.
-    pub(crate) fn end<T>(self, result: &Result<T, Error>, seq: impl FnOnce(&T) -> Option<Seq>) {
+    pub(crate) fn end<T>(self, result: &Result<T>, seq: impl FnOnce(&T) -> Option<Seq>) {
         let commit = self.elapsed();
         let step = match result {
             Ok(committed) => Step::Commit { seq: seq(committed), commit },

@@ -6,7 +6,7 @@ use ropewalk_vfs::Env;
 
 use crate::database::Database;
 use crate::database::observer::{Observer, Step};
-use crate::error::Error;
+use crate::error::Result;
 
 /// Options for opening a database. The defaults suit most applications.
 #[derive(Debug, Clone)]
@@ -135,7 +135,7 @@ impl Options {
     /// # Errors
     /// [`crate::Class::Busy`] if another process has the database open (the message names it); I/O errors;
     /// corrupt data; a newer format.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path.as_ref(), self)
     }
 
@@ -147,11 +147,7 @@ impl Options {
     /// # Errors
     /// [`crate::Class::Invalid`] if commit `before` is already flushed; [`crate::Class::Busy`] if another
     /// process has the database open; I/O errors; a corrupt manifest; a newer format.
-    pub fn inspect_log(
-        &self,
-        path: impl AsRef<Path>,
-        before: Option<Seq>,
-    ) -> Result<Option<LogDamage>, Error> {
+    pub fn inspect_log(&self, path: impl AsRef<Path>, before: Option<Seq>) -> Result<Option<LogDamage>> {
         Ok(ropewalk_engine::inspect_log(&self.env, path.as_ref(), before)?)
     }
 
@@ -162,11 +158,7 @@ impl Options {
     ///
     /// # Errors
     /// As [`Options::inspect_log`].
-    pub fn salvage_log(
-        &self,
-        path: impl AsRef<Path>,
-        before: Option<Seq>,
-    ) -> Result<Option<LogDamage>, Error> {
+    pub fn salvage_log(&self, path: impl AsRef<Path>, before: Option<Seq>) -> Result<Option<LogDamage>> {
         Ok(ropewalk_engine::salvage_log(&self.env, path.as_ref(), before)?)
     }
 }

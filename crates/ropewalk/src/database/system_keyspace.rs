@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use ropewalk_engine::{KeyspaceOptions, KeyspaceWatch, WatchMark};
 
 use crate::database::Database;
-use crate::error::Error;
+use crate::error::Result;
 use crate::keyspace::Keyspace;
 
 /// A keyspace of the system, with default options. Cheap to clone.
@@ -26,7 +26,7 @@ impl Database {
     /// # Errors
     /// This node may write, and the commit that defines the keyspace fails.
     #[doc(hidden)]
-    pub fn system_keyspace(&self, name: &'static str) -> Result<SystemKeyspace, Error> {
+    pub fn system_keyspace(&self, name: &'static str) -> Result<SystemKeyspace> {
         let keyspace = SystemKeyspace { name, found: Arc::default() };
         if self.leads() {
             keyspace.to_write(self)?;
@@ -49,7 +49,7 @@ impl SystemKeyspace {
     ///
     /// # Errors
     /// The commit that defines it fails: on a follower with [`EngineError::NotLeader`](ropewalk_engine::EngineError).
-    pub fn to_write(&self, db: &Database) -> Result<Keyspace, Error> {
+    pub fn to_write(&self, db: &Database) -> Result<Keyspace> {
         if let Some(found) = self.found.get() {
             return Ok(*found);
         }
@@ -84,7 +84,7 @@ impl WatchedKeyspace {
     ///
     /// # Errors
     /// As there.
-    pub fn to_write(&self, db: &Database) -> Result<Keyspace, Error> {
+    pub fn to_write(&self, db: &Database) -> Result<Keyspace> {
         self.keyspace.to_write(db)
     }
 

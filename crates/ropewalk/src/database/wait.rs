@@ -1,27 +1,15 @@
 //! Waiting for commits in a thread that another thread may stop.
 
 use core::pin::pin;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll};
 use core::time::Duration;
-use std::future::Future as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Wake;
-use std::thread::Thread;
 
 use ropewalk_base::Seq;
+use ropewalk_base::threads::unparking_waker;
 
 use crate::database::Database;
-use crate::error::Error;
-
-/// Wakes a thread that waits for a future.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
+use crate::error::Result;
 
 impl Database {
     /// Blocks until a commit after `seq` is visible, or `stop` is set.
@@ -30,17 +18,9 @@ impl Database {
     ///
     /// # Errors
     /// The engine has stopped.
-    pub fn wait_beyond(&self, seq: Seq, stop: &AtomicBool) -> Result<(), Error> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        let mut visible = pin!(self.wait_visible_after(seq));
-        while !stop.load(Ordering::Acquire) {
-            match visible.as_mut().poll(&mut context) {
-                Poll::Ready(seen) => return Ok(seen.map(|_| ())?),
-                Poll::Pending => std::thread::park(),
-            }
-        }
-        Ok(())
+    pub fn wait_beyond(&self, seq: Seq, stop: &AtomicBool) -> Result<()> {
+        let seen = wait_until_stopped(self.wait_visible_after(seq), stop);
+        Ok(seen.transpose().map(|_| ())?)
     }
 
     /// Blocks until this node may write, or `stop` is set.
@@ -49,25 +29,16 @@ impl Database {
     ///
     /// # Errors
     /// The engine has stopped.
-    pub fn wait_leading(&self, stop: &AtomicBool) -> Result<(), Error> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        let mut leading = pin!(self.until_leading());
-        while !stop.load(Ordering::Acquire) {
-            match leading.as_mut().poll(&mut context) {
-                Poll::Ready(begun) => return begun,
-                Poll::Pending => std::thread::park(),
-            }
-        }
-        Ok(())
+    pub fn wait_leading(&self, stop: &AtomicBool) -> Result<()> {
+        wait_until_stopped(self.until_leading(), stop).unwrap_or(Ok(()))
     }
 
     /// Same as [`Database::wait_beyond`], for about `timeout` at most. It may return early.
     ///
     /// # Errors
     /// The engine has stopped.
-    pub fn wait_beyond_for(&self, seq: Seq, stop: &AtomicBool, timeout: Duration) -> Result<(), Error> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    pub fn wait_beyond_for(&self, seq: Seq, stop: &AtomicBool, timeout: Duration) -> Result<()> {
+        let waker = unparking_waker();
         let mut context = Context::from_waker(&waker);
         let mut visible = pin!(self.wait_visible_after(seq));
         if stop.load(Ordering::Acquire) {
@@ -81,4 +52,17 @@ impl Database {
             }
         }
     }
+}
+
+/// The output of `future`; `None` when `stop` is set before.
+fn wait_until_stopped<F: Future>(future: F, stop: &AtomicBool) -> Option<F::Output> {
+    let waker = unparking_waker();
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    while !stop.load(Ordering::Acquire) {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return Some(output),
+            Poll::Pending => std::thread::park(),
+        }
+    }
+    None
 }

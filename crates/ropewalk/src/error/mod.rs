@@ -39,6 +39,9 @@ pub enum Class {
     Internal,
 }
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = Error> = core::result::Result<T, E>;
+
 /// Any error of the database; [`Error::class`] gives its category.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

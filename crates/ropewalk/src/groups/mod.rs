@@ -38,8 +38,8 @@ pub use take::{Lease, Taken};
 use crate::database::system_keyspace::SystemKeyspace;
 use crate::database::transaction::Transaction;
 use crate::database::{Database, Snapshot};
-use crate::error::Error;
 pub use crate::error::GroupError;
+use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
 use crate::names::check_name;
 use record::{GROUP, GroupRecord, PARKED, PENDING, Pending, key, prefix};
@@ -82,7 +82,7 @@ impl GroupSettings {
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<()> {
         let refuse = |what: &str| Err(GroupError::Settings { what: what.to_owned() }.into());
         if self.query.is_none() {
             return refuse("Query::none matches no event, so the group would never hand out any");
@@ -176,7 +176,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is not allowed for a store, or the commit that defines its keyspace fails.
-    pub fn consumer_groups(&self, store: &str) -> Result<ConsumerGroups, Error> {
+    pub fn consumer_groups(&self, store: &str) -> Result<ConsumerGroups> {
         let keyspace = self.system_keyspace(KEYSPACE)?;
         Ok(ConsumerGroups { store: self.events(store)?, db: self.clone(), keyspace })
     }
@@ -190,12 +190,7 @@ impl ConsumerGroups {
     ///
     /// # Errors
     /// Invalid settings, name or query.
-    pub fn create(
-        &self,
-        name: &str,
-        settings: GroupSettings,
-        after: Option<Position>,
-    ) -> Result<bool, Error> {
+    pub fn create(&self, name: &str, settings: GroupSettings, after: Option<Position>) -> Result<bool> {
         check_name("consumer group", name)?;
         settings.check()?;
         // Rejects an invalid query.
@@ -218,7 +213,7 @@ impl ConsumerGroups {
     ///
     /// # Errors
     /// [`GroupError::Unknown`]; corrupt data.
-    pub fn group(&self, name: &str) -> Result<ConsumerGroup, Error> {
+    pub fn group(&self, name: &str) -> Result<ConsumerGroup> {
         let unknown = || GroupError::Unknown { store: self.store.name().to_owned(), name: name.to_owned() };
         let group = self.handle(name, self.keyspace.to_read(&self.db).ok_or_else(unknown)?);
         group.look(&self.db.snapshot())?;
@@ -229,7 +224,7 @@ impl ConsumerGroups {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn names(&self) -> Result<Vec<String>, Error> {
+    pub fn names(&self) -> Result<Vec<String>> {
         self.names_after(None, usize::MAX)
     }
 
@@ -237,7 +232,7 @@ impl ConsumerGroups {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn names_after(&self, after: Option<&str>, max: usize) -> Result<Vec<String>, Error> {
+    pub fn names_after(&self, after: Option<&str>, max: usize) -> Result<Vec<String>> {
         let Some(keyspace) = self.keyspace.to_read(&self.db) else { return Ok(Vec::new()) };
         let snapshot = self.db.snapshot();
         let before = [self.store.name().as_bytes(), b"\0"].concat();
@@ -260,7 +255,7 @@ impl ConsumerGroups {
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn delete(&self, name: &str) -> Result<bool, Error> {
+    pub fn delete(&self, name: &str) -> Result<bool> {
         let group = self.handle(name, self.keyspace.to_write(&self.db)?);
         let _turn = group.turn();
         group.attempt(|tx| {
@@ -294,7 +289,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`GroupError::Unknown`]; corrupt data.
-    pub fn status(&self) -> Result<GroupStatus, Error> {
+    pub fn status(&self) -> Result<GroupStatus> {
         let snapshot = self.groups.db.snapshot();
         let record = self.look(&snapshot)?;
         let head = self.groups.store.head_at(snapshot.engine())?.unwrap_or(Position::ZERO);
@@ -332,7 +327,7 @@ impl ConsumerGroup {
         self.groups.db.engine().now_micros()
     }
 
-    fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
+    fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.groups.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, work)
     }
 
@@ -341,7 +336,7 @@ impl ConsumerGroup {
         GroupError::Unknown { store, name }.into()
     }
 
-    fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T, Error> {
+    fn decoded<T>(&self, decoded: Result<T, DecodeError>) -> Result<T> {
         decoded.map_err(|source| GroupError::Damaged { name: self.name.clone(), source }.into())
     }
 
@@ -349,17 +344,17 @@ impl ConsumerGroup {
         key(&self.prefix, kind, Some(position.0))
     }
 
-    fn find(&self, tx: &mut Transaction) -> Result<Option<GroupRecord>, Error> {
+    fn find(&self, tx: &mut Transaction) -> Result<Option<GroupRecord>> {
         let stored = tx.get(self.keyspace, &key(&self.prefix, GROUP, None))?;
         stored.map(|bytes| self.decoded(GroupRecord::decode(&bytes))).transpose()
     }
 
-    fn get(&self, tx: &mut Transaction) -> Result<GroupRecord, Error> {
+    fn get(&self, tx: &mut Transaction) -> Result<GroupRecord> {
         self.find(tx)?.ok_or_else(|| self.unknown())
     }
 
     /// Returns the group record if the group has ever handed out `lease`.
-    fn holding(&self, tx: &mut Transaction, lease: u64) -> Result<GroupRecord, Error> {
+    fn holding(&self, tx: &mut Transaction, lease: u64) -> Result<GroupRecord> {
         let record = self.get(tx)?;
         if lease == 0 || lease >= record.next_lease {
             return Err(GroupError::UnknownLease { name: self.name.clone(), lease }.into());
@@ -371,7 +366,7 @@ impl ConsumerGroup {
         tx.put(self.keyspace, &key(&self.prefix, GROUP, None), &record.encode());
     }
 
-    fn look(&self, snapshot: &Snapshot) -> Result<GroupRecord, Error> {
+    fn look(&self, snapshot: &Snapshot) -> Result<GroupRecord> {
         let key = key(&self.prefix, GROUP, None);
         let stored = snapshot.get(self.keyspace, &key)?.ok_or_else(|| self.unknown())?;
         self.decoded(GroupRecord::decode(&stored))
@@ -382,8 +377,8 @@ impl ConsumerGroup {
         &self,
         snapshot: &Snapshot,
         kind: u8,
-        mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, Error>,
-    ) -> Result<(), Error> {
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
         let before = key(&self.prefix, kind, None);
         let mut cursor = snapshot.cursor(self.keyspace);
         cursor.seek(&before)?;
@@ -394,7 +389,7 @@ impl ConsumerGroup {
     }
 
     /// Returns the event at `position`.
-    fn event(&self, snapshot: &Snapshot, position: Position) -> Result<Option<SequencedEvent>, Error> {
+    fn event(&self, snapshot: &Snapshot, position: Position) -> Result<Option<SequencedEvent>> {
         let options = ReadOptions::default().from(position).limit(1);
         let found = snapshot.events(&self.groups.store, &Query::all(), options)?.next().transpose()?;
         Ok(found.filter(|event| event.position == position))

@@ -9,7 +9,7 @@ use super::ConsumerGroup;
 use super::record::{PARKED, PENDING, ParkedRecord, Pending, key, position_of};
 use super::take::BATCH_BYTES;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::Result;
 
 /// Result of a call on leased or parked events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
-    pub fn acknowledge(&self, lease: u64, positions: Option<&[Position]>) -> Result<Settled, Error> {
+    pub fn acknowledge(&self, lease: u64, positions: Option<&[Position]>) -> Result<Settled> {
         self.settle(lease, positions, |tx, position, _| {
             tx.delete(self.keyspace, &self.key(PENDING, position));
             Ok(false)
@@ -64,7 +64,7 @@ impl ConsumerGroup {
         positions: Option<&[Position]>,
         pause: Option<Duration>,
         reason: &str,
-    ) -> Result<Settled, Error> {
+    ) -> Result<Settled> {
         let _turn = self.turn();
         self.attempt(|tx| {
             let settings = self.holding(tx, lease)?.settings;
@@ -96,7 +96,7 @@ impl ConsumerGroup {
         lease: u64,
         first: Position,
         due_micros: i64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         for (position, one) in self.pending(tx)? {
             if position > first && one.lease == lease {
                 let again = Pending { lease: 0, due_micros, tries: one.tries.saturating_sub(1), ..one };
@@ -110,7 +110,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
-    pub fn park(&self, lease: u64, positions: Option<&[Position]>, reason: &str) -> Result<Settled, Error> {
+    pub fn park(&self, lease: u64, positions: Option<&[Position]>, reason: &str) -> Result<Settled> {
         self.settle(lease, positions, |tx, position, one| {
             self.to_parked(tx, position, one.tries, reason.to_owned());
             Ok(true)
@@ -124,7 +124,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
-    pub fn extend(&self, lease: u64, lease_time: Option<Duration>) -> Result<(Settled, i64), Error> {
+    pub fn extend(&self, lease: u64, lease_time: Option<Duration>) -> Result<(Settled, i64)> {
         let _turn = self.turn();
         self.attempt(|tx| {
             let time = lease_time.unwrap_or(self.holding(tx, lease)?.settings.lease).min(super::TIME_MAX);
@@ -143,7 +143,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`]; corrupt data.
-    pub fn parked(&self, after: Option<Position>, limit: usize) -> Result<Vec<Parked>, Error> {
+    pub fn parked(&self, after: Option<Position>, limit: usize) -> Result<Vec<Parked>> {
         let snapshot = self.groups.db.snapshot();
         self.look(&snapshot)?;
         let mut found = Vec::new();
@@ -172,7 +172,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`]; errors of the database.
-    pub fn replay(&self, positions: Option<&[Position]>) -> Result<Settled, Error> {
+    pub fn replay(&self, positions: Option<&[Position]>) -> Result<Settled> {
         self.each_parked(positions, |tx, position| {
             let again = Pending { due_micros: self.now(), ..Pending::default() };
             tx.put(self.keyspace, &self.key(PENDING, position), &again.encode());
@@ -183,7 +183,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`]; errors of the database.
-    pub fn discard(&self, positions: Option<&[Position]>) -> Result<Settled, Error> {
+    pub fn discard(&self, positions: Option<&[Position]>) -> Result<Settled> {
         self.each_parked(positions, |_, _| ())
     }
 
@@ -191,7 +191,7 @@ impl ConsumerGroup {
         &self,
         positions: Option<&[Position]>,
         mut work: impl FnMut(&mut Transaction, Position),
-    ) -> Result<Settled, Error> {
+    ) -> Result<Settled> {
         let _turn = self.turn();
         self.attempt(|tx| {
             self.get(tx)?;
@@ -222,8 +222,8 @@ impl ConsumerGroup {
         &self,
         lease: u64,
         positions: Option<&[Position]>,
-        mut work: impl FnMut(&mut Transaction, Position, Pending) -> Result<bool, Error>,
-    ) -> Result<Settled, Error> {
+        mut work: impl FnMut(&mut Transaction, Position, Pending) -> Result<bool>,
+    ) -> Result<Settled> {
         let _turn = self.turn();
         self.attempt(|tx| {
             self.holding(tx, lease)?;
@@ -237,8 +237,8 @@ impl ConsumerGroup {
         tx: &mut Transaction,
         lease: u64,
         positions: Option<&[Position]>,
-        mut work: impl FnMut(&mut Transaction, Position, Pending) -> Result<bool, Error>,
-    ) -> Result<Settled, Error> {
+        mut work: impl FnMut(&mut Transaction, Position, Pending) -> Result<bool>,
+    ) -> Result<Settled> {
         let mut settled = Settled::default();
         let held = match positions {
             Some(positions) => {

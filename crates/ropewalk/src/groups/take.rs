@@ -10,7 +10,7 @@ use super::ConsumerGroup;
 use super::record::{GroupRecord, PARKED, PENDING, ParkedRecord, Pending, key, position_of};
 use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::Result;
 
 /// A batch, or a page of parked events, ends with the event that reaches this many bytes.
 pub(super) const BATCH_BYTES: usize = 4 << 20;
@@ -61,7 +61,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`], [`super::GroupError::StoreReplaced`]; errors of the database.
-    pub fn take(&self, max: usize) -> Result<Lease, Error> {
+    pub fn take(&self, max: usize) -> Result<Lease> {
         self.take_for(max, None)
     }
 
@@ -69,7 +69,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// As [`ConsumerGroup::take`].
-    pub fn take_for(&self, max: usize, lease: Option<Duration>) -> Result<Lease, Error> {
+    pub fn take_for(&self, max: usize, lease: Option<Duration>) -> Result<Lease> {
         let _turn = self.turn();
         // A call that finds nothing to hand out writes nothing and does not wait for the disk.
         if let Next::Nothing(due_micros) = self.next(&self.groups.db.snapshot())? {
@@ -84,12 +84,7 @@ impl ConsumerGroup {
     ///
     /// # Errors
     /// As [`ConsumerGroup::take`]; the engine stopped.
-    pub fn take_waiting(
-        &self,
-        max: usize,
-        lease: Option<Duration>,
-        timeout: Duration,
-    ) -> Result<Lease, Error> {
+    pub fn take_waiting(&self, max: usize, lease: Option<Duration>, timeout: Duration) -> Result<Lease> {
         let engine = self.groups.db.engine();
         let clock = engine.env().clock.clone();
         let deadline = clock.deadline(timeout);
@@ -109,7 +104,7 @@ impl ConsumerGroup {
         }
     }
 
-    fn next(&self, snapshot: &Snapshot) -> Result<Next, Error> {
+    fn next(&self, snapshot: &Snapshot) -> Result<Next> {
         let record = self.look(snapshot)?;
         let store = self.groups.store.id_at(snapshot.engine());
         if !record.is_of(store) {
@@ -142,7 +137,7 @@ impl ConsumerGroup {
         Ok(Next::Nothing(due))
     }
 
-    fn hand_out(&self, tx: &mut Transaction, max: usize, lease: Option<Duration>) -> Result<Lease, Error> {
+    fn hand_out(&self, tx: &mut Transaction, max: usize, lease: Option<Duration>) -> Result<Lease> {
         let mut record = self.get(tx)?;
         let snapshot = tx.snapshot();
         let store = self.groups.store.id_at(snapshot.engine());
@@ -196,7 +191,7 @@ impl ConsumerGroup {
         snapshot: &Snapshot,
         record: &mut GroupRecord,
         most: usize,
-    ) -> Result<Vec<SequencedEvent>, Error> {
+    ) -> Result<Vec<SequencedEvent>> {
         let options = ReadOptions::default().after(Position(record.cursor));
         let mut reader = snapshot.events(&self.groups.store, &record.settings.query, options)?;
         let head = reader.head().map_or(0, |head| head.0);
@@ -227,7 +222,7 @@ impl ConsumerGroup {
     }
 
     /// All pending events, by position.
-    pub(super) fn pending(&self, tx: &mut Transaction) -> Result<Vec<(Position, Pending)>, Error> {
+    pub(super) fn pending(&self, tx: &mut Transaction) -> Result<Vec<(Position, Pending)>> {
         let (start, end) = (key(&self.prefix, PENDING, None), key(&self.prefix, PENDING + 1, None));
         let rows = tx.range(self.keyspace, &start, Some(&end), usize::MAX)?;
         let decode = |(key, value): (Vec<u8>, Vec<u8>)| {

@@ -19,7 +19,7 @@ use super::run::{Effect, ProjectionRun, Timer, drop_outputs};
 use super::{ATTEMPTS, Inner, Projections, Registered};
 use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
-use crate::error::{Class, Error, ProjectionError};
+use crate::error::{Class, Error, ProjectionError, Result};
 use ropewalk_events::ApplyError;
 
 /// Most bytes of events read for one batch.
@@ -62,7 +62,7 @@ impl Batch {
     }
 
     /// Runs the effects. Call it after the transaction is committed.
-    pub(super) fn settle(self) -> Result<Self, Error> {
+    pub(super) fn settle(self) -> Result<Self> {
         let Self { applied, checkpoint, ended, effects, failure } = self;
         effects.into_iter().for_each(|effect| effect());
         match failure {
@@ -80,7 +80,7 @@ impl Projections {
     /// # Errors
     /// [`ProjectionError::Failed`] with the event that could not be applied: earlier events are applied, and
     /// the next call starts with this one. [`ProjectionError::StoreReplaced`]; errors of the database.
-    pub fn catch_up(&self, name: &str) -> Result<Progress, Error> {
+    pub fn catch_up(&self, name: &str) -> Result<Progress> {
         let one = self.0.one(name)?;
         self.0.catch_up(&one, &AtomicBool::new(false))
     }
@@ -92,7 +92,7 @@ impl Projections {
     ///
     /// # Errors
     /// As [`Projections::catch_up`].
-    pub fn apply_batch(&self, name: &str) -> Result<Progress, Error> {
+    pub fn apply_batch(&self, name: &str) -> Result<Progress> {
         let one = self.0.one(name)?;
         let mut most = self.0.options.batch_events.max(1);
         let _turn = one.turn.lock();
@@ -119,7 +119,7 @@ impl Projections {
 /// Running projection threads. Dropping it stops them after their current batch.
 pub struct Running {
     stop: Arc<AtomicBool>,
-    threads: Vec<(String, JoinHandle<Result<(), Error>>)>,
+    threads: Vec<(String, JoinHandle<Result<()>>)>,
 }
 
 impl Running {
@@ -159,7 +159,7 @@ impl Inner {
         Records { keyspace: self.keyspace.to_read(&self.db), store: self.store.name(), name }
     }
 
-    fn follow(&self, one: &Registered, stop: &AtomicBool) -> Result<(), Error> {
+    fn follow(&self, one: &Registered, stop: &AtomicBool) -> Result<()> {
         self.db.wait_leading(stop)?;
         while !stop.load(Ordering::Acquire) {
             let seen = self.db.seq();
@@ -174,7 +174,7 @@ impl Inner {
         Ok(())
     }
 
-    fn catch_up(&self, one: &Registered, stop: &AtomicBool) -> Result<Progress, Error> {
+    fn catch_up(&self, one: &Registered, stop: &AtomicBool) -> Result<Progress> {
         let records = self.records(&one.name);
         let snapshot = self.db.snapshot();
         if records.look(&snapshot, Kind::Live)?.is_none() && records.look(&snapshot, Kind::Rebuild)?.is_some()
@@ -196,7 +196,7 @@ impl Inner {
     }
 
     /// Commits the next live batch. The caller holds the turn.
-    fn next_batch(&self, one: &Registered, most: &mut usize) -> Result<Batch, Error> {
+    fn next_batch(&self, one: &Registered, most: &mut usize) -> Result<Batch> {
         let batch = self.settled(most, |tx, most| self.live_batch(tx, one, most))?;
         one.is_unsynced.store(!batch.ended, Ordering::Relaxed);
         Ok(batch)
@@ -206,8 +206,8 @@ impl Inner {
     pub(super) fn settled(
         &self,
         most: &mut usize,
-        batch: impl Fn(&mut Transaction, usize) -> Result<Batch, Error>,
-    ) -> Result<Batch, Error> {
+        batch: impl Fn(&mut Transaction, usize) -> Result<Batch>,
+    ) -> Result<Batch> {
         self.keyspace.to_write(&self.db)?;
         loop {
             let work = |tx: &mut Transaction| {
@@ -231,7 +231,7 @@ impl Inner {
         }
     }
 
-    fn live_batch(&self, tx: &mut Transaction, one: &Registered, most: usize) -> Result<Batch, Error> {
+    fn live_batch(&self, tx: &mut Transaction, one: &Registered, most: usize) -> Result<Batch> {
         let records = self.records(&one.name);
         let stored = records.get(tx, Kind::Live)?;
         let store = self.store.id_at(tx.snapshot().engine());
@@ -266,7 +266,7 @@ impl Inner {
         record: &mut Record,
         until: u64,
         most: usize,
-    ) -> Result<Batch, Error> {
+    ) -> Result<Batch> {
         let snapshot = run.tx().snapshot();
         let (events, read_to) = self.events(&snapshot, one, record.checkpoint, until, most)?;
         if !events.is_empty() {
@@ -300,7 +300,7 @@ impl Inner {
         after: u64,
         until: u64,
         most: usize,
-    ) -> Result<(EventBatch, Option<u64>), Error> {
+    ) -> Result<(EventBatch, Option<u64>)> {
         let behind = Position(until.saturating_add(1));
         let options = ReadOptions::default().after(Position(after)).before(behind);
         let mut reader = snapshot.events(&self.store, &one.handler.query(), options)?;
@@ -330,7 +330,7 @@ impl Inner {
         ProjectionError::Failed { name: one.name.clone(), position, event_type, source }.into()
     }
 
-    pub(super) fn forget(&self, tx: &mut Transaction, one: &Registered) -> Result<(), Error> {
+    pub(super) fn forget(&self, tx: &mut Transaction, one: &Registered) -> Result<()> {
         let records = self.records(&one.name);
         let outputs = one.handler.outputs();
         if records.get(tx, Kind::Live)?.is_some() {
@@ -344,7 +344,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn skip(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
+    pub(super) fn skip(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>> {
         let records = self.records(name);
         let Some(mut record) = records.get(tx, Kind::Live)? else { return Ok(None) };
         let Some(failure) = record.failure.take() else { return Ok(None) };

@@ -39,7 +39,7 @@ pub use status::{ProjectionStatus, RebuildStatus};
 use crate::database::Database;
 use crate::database::system_keyspace::SystemKeyspace;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::names::check_name;
 
 /// Keyspace of the records of all projections.
@@ -194,7 +194,7 @@ impl Database {
     ///
     /// # Errors
     /// The name is not allowed for a store, or the commit that defines its keyspace fails.
-    pub fn projections(&self, store: &str) -> Result<Projections, Error> {
+    pub fn projections(&self, store: &str) -> Result<Projections> {
         self.projections_with(store, ProjectionOptions::default())
     }
 
@@ -202,7 +202,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::projections`].
-    pub fn projections_with(&self, store: &str, options: ProjectionOptions) -> Result<Projections, Error> {
+    pub fn projections_with(&self, store: &str, options: ProjectionOptions) -> Result<Projections> {
         Ok(Projections(Arc::new(Inner {
             db: self.clone(),
             store: self.events(store)?,
@@ -220,7 +220,7 @@ impl Projections {
     /// # Errors
     /// The name is empty, longer than 255 bytes, contains control characters, or is already registered;
     /// [`ProjectionError::SharedOutput`].
-    pub fn register(&self, name: &str, handler: Arc<dyn MaterializedProjection>) -> Result<(), Error> {
+    pub fn register(&self, name: &str, handler: Arc<dyn MaterializedProjection>) -> Result<()> {
         check_name("projection", name)?;
         let mut registered = self.0.registered.write();
         if registered.contains_key(name) {
@@ -266,7 +266,7 @@ impl Projections {
     ///
     /// # Errors
     /// [`ProjectionError::Unknown`]; outputs that other objects refer to.
-    pub fn remove(&self, name: &str) -> Result<(), Error> {
+    pub fn remove(&self, name: &str) -> Result<()> {
         let one = self.0.one(name)?;
         let (_rebuild, _turn) = (one.rebuild.lock(), one.turn.lock());
         self.0.attempt(|tx| self.0.forget(tx, &one))
@@ -278,7 +278,7 @@ impl Projections {
     ///
     /// # Errors
     /// [`ProjectionError::Unknown`]; corrupt data.
-    pub fn skip_failing(&self, name: &str) -> Result<Option<ropewalk_base::Position>, Error> {
+    pub fn skip_failing(&self, name: &str) -> Result<Option<ropewalk_base::Position>> {
         let one = self.0.one(name)?;
         let _turn = one.turn.lock();
         self.0.attempt(|tx| self.0.skip(tx, &one.name))
@@ -286,13 +286,13 @@ impl Projections {
 }
 
 impl Inner {
-    fn one(&self, name: &str) -> Result<Arc<Registered>, Error> {
+    fn one(&self, name: &str) -> Result<Arc<Registered>> {
         let found = self.registered.read().get(name).cloned();
         found.ok_or_else(|| ProjectionError::Unknown { name: name.to_owned() }.into())
     }
 
     /// Runs `work` in a transaction and retries after conflicts.
-    fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
+    fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R>) -> Result<R> {
         self.keyspace.to_write(&self.db)?;
         self.db.transact_with(Isolation::Serializable, self.options.durability, ATTEMPTS, work)
     }

@@ -17,7 +17,7 @@ use super::run::{ProjectionRun, copy_rules, drop_outputs, swap_outputs};
 use super::{Inner, Projections, Registered};
 use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::Result;
 
 /// Which projections to rebuild.
 ///
@@ -55,13 +55,13 @@ impl Projections {
     /// # Errors
     /// As [`Projections::catch_up`]; the partial build is preserved, and [`RebuildMode::ResumeOnly`] resumes
     /// it. Outputs that other objects refer to cannot be swapped.
-    pub fn rebuild(&self, name: &str, mode: RebuildMode) -> Result<Option<Rebuilt>, Error> {
+    pub fn rebuild(&self, name: &str, mode: RebuildMode) -> Result<Option<Rebuilt>> {
         let one = self.0.one(name)?;
         self.0.rebuild(&one, mode)
     }
 
     /// Rebuilds all registered projections, several in parallel.
-    pub fn rebuild_all(&self, mode: RebuildMode) -> Vec<(String, Result<Option<Rebuilt>, Error>)> {
+    pub fn rebuild_all(&self, mode: RebuildMode) -> Vec<(String, Result<Option<Rebuilt>>)> {
         let names = self.names();
         self.rebuild_some(names.iter().map(String::as_str), mode)
     }
@@ -71,7 +71,7 @@ impl Projections {
         &self,
         names: impl IntoIterator<Item = &'a str>,
         mode: RebuildMode,
-    ) -> Vec<(String, Result<Option<Rebuilt>, Error>)> {
+    ) -> Vec<(String, Result<Option<Rebuilt>>)> {
         let names: Vec<&str> = names.into_iter().collect();
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let take = || {
@@ -98,7 +98,7 @@ impl Projections {
 }
 
 impl Inner {
-    pub(super) fn rebuild(&self, one: &Registered, mode: RebuildMode) -> Result<Option<Rebuilt>, Error> {
+    pub(super) fn rebuild(&self, one: &Registered, mode: RebuildMode) -> Result<Option<Rebuilt>> {
         let _alone = one.rebuild.lock();
         let interruptions = self.interruptions.load(Ordering::Acquire);
         let Some((generation, resumed)) = self.attempt(|tx| self.begin(tx, one, mode))? else {
@@ -122,7 +122,7 @@ impl Inner {
         tx: &mut Transaction,
         one: &Registered,
         mode: RebuildMode,
-    ) -> Result<Option<(u64, bool)>, Error> {
+    ) -> Result<Option<(u64, bool)>> {
         let records = self.records(&one.name);
         let (live, old) = (records.get(tx, Kind::Live)?, records.get(tx, Kind::Rebuild)?);
         let snapshot = tx.snapshot();
@@ -154,7 +154,7 @@ impl Inner {
     }
 
     /// Applies batches until the rebuild has reached its end; false if it was interrupted.
-    fn build(&self, one: &Registered, rebuilt: &mut Rebuilt, interruptions: u64) -> Result<bool, Error> {
+    fn build(&self, one: &Registered, rebuilt: &mut Rebuilt, interruptions: u64) -> Result<bool> {
         let mut most = self.options.rebuild_batch_events.max(1);
         loop {
             if self.interruptions.load(Ordering::Acquire) != interruptions {
@@ -175,7 +175,7 @@ impl Inner {
         one: &Registered,
         generation: u64,
         most: usize,
-    ) -> Result<Batch, Error> {
+    ) -> Result<Batch> {
         let records = self.records(&one.name);
         let stored = records.get(tx, Kind::Rebuild)?.filter(|record| record.generation == generation);
         // Another call finished or discarded it.
@@ -207,7 +207,7 @@ impl Inner {
     }
 
     /// Makes the new outputs live; false if the live projection is ahead.
-    fn switch(&self, tx: &mut Transaction, one: &Registered, generation: u64) -> Result<bool, Error> {
+    fn switch(&self, tx: &mut Transaction, one: &Registered, generation: u64) -> Result<bool> {
         let records = self.records(&one.name);
         let (live, stored) = (records.get(tx, Kind::Live)?, records.get(tx, Kind::Rebuild)?);
         let Some(record) = stored.filter(|record| record.generation == generation) else { return Ok(true) };

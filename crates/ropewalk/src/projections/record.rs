@@ -10,7 +10,7 @@ use ropewalk_base::{DecodeError, Decoder, Position, put_bytes, put_u64, put_vari
 
 use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
-use crate::error::{Error, ProjectionError};
+use crate::error::{ProjectionError, Result};
 use crate::keyspace::Keyspace;
 
 const VERSION: u8 = 1;
@@ -115,7 +115,7 @@ impl Record {
     }
 }
 
-fn decoded(name: &str, stored: Option<&[u8]>) -> Result<Option<Record>, Error> {
+fn decoded(name: &str, stored: Option<&[u8]>) -> Result<Option<Record>> {
     let damaged = |source| ProjectionError::Damaged { name: name.to_owned(), source };
     stored.map(|bytes| Record::decode(bytes).map_err(|error| damaged(error).into())).transpose()
 }
@@ -130,14 +130,14 @@ pub(super) struct Records<'a> {
 
 impl Records<'_> {
     /// Reads the record in `tx`, which validates at commit that it is unchanged.
-    pub(super) fn get(&self, tx: &mut Transaction, kind: Kind) -> Result<Option<Record>, Error> {
+    pub(super) fn get(&self, tx: &mut Transaction, kind: Kind) -> Result<Option<Record>> {
         let Some(keyspace) = self.keyspace else { return Ok(None) };
         let stored = tx.get(keyspace, &key(self.store, self.name, kind))?;
         decoded(self.name, stored.as_deref())
     }
 
     /// Reads the record at a snapshot.
-    pub(super) fn look(&self, snapshot: &Snapshot, kind: Kind) -> Result<Option<Record>, Error> {
+    pub(super) fn look(&self, snapshot: &Snapshot, kind: Kind) -> Result<Option<Record>> {
         let Some(keyspace) = self.keyspace else { return Ok(None) };
         let key = key(self.store, self.name, kind);
         let stored = snapshot.get(keyspace, &key)?;

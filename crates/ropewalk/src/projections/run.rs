@@ -14,7 +14,7 @@ use super::Registered;
 use crate::database::DOCUMENT_DATABASE;
 use crate::database::transaction::Transaction;
 use crate::error::projection::passing;
-use crate::error::{Error, ProjectionError};
+use crate::error::{Error, ProjectionError, Result};
 use ropewalk_events::ApplyError;
 
 /// A table or collection that a projection writes.
@@ -140,7 +140,7 @@ impl<'a> ProjectionRun<'a> {
     ///
     /// # Errors
     /// [`ProjectionError::UnknownOutput`].
-    pub fn name(&self, name: &str) -> Result<String, Error> {
+    pub fn name(&self, name: &str) -> Result<String> {
         let is_named = |written: &&Written| match &written.output {
             Output::Table(own) | Output::Collection { name: own, .. } => own == name,
         };
@@ -153,7 +153,7 @@ impl<'a> ProjectionRun<'a> {
     /// # Errors
     /// [`ProjectionError::UnknownOutput`]; [`TablesError::UnknownTable`] if
     /// [`prepare`](super::MaterializedProjection::prepare) did not create it.
-    pub fn table(&mut self, name: &str) -> Result<Table, Error> {
+    pub fn table(&mut self, name: &str) -> Result<Table> {
         let is_wanted =
             |written: &&Written| matches!(&written.output, Output::Table(own) if own.as_str() == name);
         match self.outputs.iter().find(is_wanted) {
@@ -166,7 +166,7 @@ impl<'a> ProjectionRun<'a> {
     ///
     /// # Errors
     /// As [`ProjectionRun::collection_in`].
-    pub fn collection(&mut self, name: &str) -> Result<Collection, Error> {
+    pub fn collection(&mut self, name: &str) -> Result<Collection> {
         self.collection_in(DOCUMENT_DATABASE, name)
     }
 
@@ -174,7 +174,7 @@ impl<'a> ProjectionRun<'a> {
     ///
     /// # Errors
     /// [`ProjectionError::UnknownOutput`]; names not allowed for a database or collection.
-    pub fn collection_in(&mut self, database: &str, name: &str) -> Result<Collection, Error> {
+    pub fn collection_in(&mut self, database: &str, name: &str) -> Result<Collection> {
         let is_wanted = |written: &&Written| match &written.output {
             Output::Collection { database: own, name: named } => own == database && named == name,
             Output::Table(_) => false,
@@ -192,11 +192,11 @@ impl<'a> ProjectionRun<'a> {
         ProjectionError::UnknownOutput { name, output, declared }.into()
     }
 
-    pub(super) fn prepare(&mut self, one: &Registered) -> Result<(), Error> {
+    pub(super) fn prepare(&mut self, one: &Registered) -> Result<()> {
         one.handler.prepare(self).map_err(|error| self.unprepared(error))
     }
 
-    pub(super) fn begin(&mut self, one: &Registered) -> Result<(), Error> {
+    pub(super) fn begin(&mut self, one: &Registered) -> Result<()> {
         one.handler.begin(self).map_err(|error| self.unprepared(error))
     }
 
@@ -232,7 +232,7 @@ impl<'a> ProjectionRun<'a> {
         one: &Registered,
         events: &EventBatch,
         mut timer: Timer<'_>,
-    ) -> Result<(usize, Option<ApplyError>), Error> {
+    ) -> Result<(usize, Option<ApplyError>)> {
         for (applied, event) in events.iter().enumerate() {
             if applied > 0 && timer.is_over() {
                 return Ok((applied, None));
@@ -296,11 +296,7 @@ impl<'c> Timer<'c> {
 }
 
 /// Drops the live outputs, or with `generation` those of that rebuild.
-pub(super) fn drop_outputs(
-    tx: &mut Transaction,
-    outputs: &[Output],
-    generation: Option<u64>,
-) -> Result<(), Error> {
+pub(super) fn drop_outputs(tx: &mut Transaction, outputs: &[Output], generation: Option<u64>) -> Result<()> {
     let name_of =
         |name: &str| generation.map_or_else(|| name.to_owned(), |number| rebuild_name(name, number));
     for output in outputs {
@@ -318,7 +314,7 @@ pub(super) fn drop_outputs(
 
 /// Gives the collections of a rebuild the access rules that the live ones have now: readers find them by name,
 /// and later they replace the live ones.
-pub(super) fn copy_rules(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
+pub(super) fn copy_rules(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<()> {
     for output in outputs {
         let Output::Collection { database, name } = output else { continue };
         let mut documents = tx.documents();
@@ -330,7 +326,7 @@ pub(super) fn copy_rules(tx: &mut Transaction, outputs: &[Output], generation: u
 }
 
 /// Replaces the live outputs with those of a rebuild.
-pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
+pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<()> {
     // The live name may be one that is reserved now: it may be older than the rule.
     tx.mark_rebuild();
     copy_rules(tx, outputs, generation)?;
@@ -360,7 +356,7 @@ pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation:
     Ok(())
 }
 
-fn has_table(tx: &mut Transaction, name: &str) -> Result<bool, Error> {
+fn has_table(tx: &mut Transaction, name: &str) -> Result<bool> {
     match tx.tables().table(name) {
         Ok(_) => Ok(true),
         Err(TablesError::UnknownTable { .. }) => Ok(false),
@@ -368,7 +364,7 @@ fn has_table(tx: &mut Transaction, name: &str) -> Result<bool, Error> {
     }
 }
 
-fn drop_table(tx: &mut Transaction, name: &str) -> Result<(), Error> {
+fn drop_table(tx: &mut Transaction, name: &str) -> Result<()> {
     if has_table(tx, name)? {
         tx.tables().drop_table(name)?;
     }

@@ -5,7 +5,7 @@ use super::record::{Kind, ProjectionFailure, Record};
 use super::run::Output;
 use super::{Inner, Projections};
 use crate::database::Snapshot;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Matching events are counted up to this number.
 const LAG_COUNTED_MAX: u64 = 1_000_000;
@@ -64,7 +64,7 @@ impl Projections {
     ///
     /// # Errors
     /// [`super::ProjectionError::Unknown`]; corrupt data.
-    pub fn status(&self, name: &str) -> Result<ProjectionStatus, Error> {
+    pub fn status(&self, name: &str) -> Result<ProjectionStatus> {
         let one = self.0.one(name)?;
         self.status_at(&self.0.db.snapshot(), name, &one.handler.query())
     }
@@ -75,12 +75,7 @@ impl Projections {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn status_at(
-        &self,
-        snapshot: &Snapshot,
-        name: &str,
-        query: &Query,
-    ) -> Result<ProjectionStatus, Error> {
+    pub fn status_at(&self, snapshot: &Snapshot, name: &str, query: &Query) -> Result<ProjectionStatus> {
         self.0.status(snapshot, name, query)
     }
 
@@ -107,7 +102,7 @@ impl Projections {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn statuses(&self) -> Result<Vec<ProjectionStatus>, Error> {
+    pub fn statuses(&self) -> Result<Vec<ProjectionStatus>> {
         let registered: Vec<_> = self.0.registered.read().values().cloned().collect();
         let snapshot = self.0.db.snapshot();
         registered.iter().map(|one| self.0.status(&snapshot, &one.name, &one.handler.query())).collect()
@@ -115,7 +110,7 @@ impl Projections {
 }
 
 impl Inner {
-    fn status(&self, snapshot: &Snapshot, name: &str, query: &Query) -> Result<ProjectionStatus, Error> {
+    fn status(&self, snapshot: &Snapshot, name: &str, query: &Query) -> Result<ProjectionStatus> {
         let records = self.records(name);
         let live = records.look(snapshot, Kind::Live)?;
         let rebuild = records.look(snapshot, Kind::Rebuild)?;

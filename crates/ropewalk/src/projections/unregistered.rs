@@ -6,7 +6,7 @@ use super::Projections;
 use super::record::Kind;
 use super::run::{Output, drop_outputs};
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::Result;
 
 impl Projections {
     /// Clears the failures of a projection and of its rebuild, which then apply the failing event again.
@@ -15,7 +15,7 @@ impl Projections {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn retry_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
+    pub fn retry_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>> {
         self.resolve(tx, name, false)
     }
 
@@ -25,7 +25,7 @@ impl Projections {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn skip_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
+    pub fn skip_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>> {
         self.resolve(tx, name, true)
     }
 
@@ -33,12 +33,12 @@ impl Projections {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn generation_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<u64>, Error> {
+    pub fn generation_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<u64>> {
         let live = self.0.records(name).get(tx, Kind::Live)?;
         Ok(live.map(|record| record.generation))
     }
 
-    fn resolve(&self, tx: &mut Transaction, name: &str, skips: bool) -> Result<Option<Position>, Error> {
+    fn resolve(&self, tx: &mut Transaction, name: &str, skips: bool) -> Result<Option<Position>> {
         let records = self.0.records(name);
         let mut position = None;
         for kind in [Kind::Live, Kind::Rebuild] {
@@ -57,7 +57,7 @@ impl Projections {
     ///
     /// # Errors
     /// Stored data is corrupt; outputs that other objects refer to.
-    pub fn forget_in(&self, tx: &mut Transaction, name: &str, outputs: &[Output]) -> Result<(), Error> {
+    pub fn forget_in(&self, tx: &mut Transaction, name: &str, outputs: &[Output]) -> Result<()> {
         let records = self.0.records(name);
         if let Some(rebuild) = records.get(tx, Kind::Rebuild)? {
             drop_outputs(tx, outputs, Some(rebuild.generation))?;

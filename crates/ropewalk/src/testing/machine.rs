@@ -11,7 +11,7 @@ use ropewalk_vfs::{Env, FaultyVfs, ManualClock, SeededRandom};
 use crate::database::Database;
 use crate::database::observer::Step;
 use crate::database::options::Options;
-use crate::error::Error;
+use crate::error::Result;
 
 /// Directory of the database on the disk of a machine.
 const DIRECTORY: &str = "/db";
@@ -96,7 +96,7 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Options::open`]: the database is open already, or the power is off.
-    pub fn open(&self) -> Result<Database, Error> {
+    pub fn open(&self) -> Result<Database> {
         self.options().open(DIRECTORY)
     }
 

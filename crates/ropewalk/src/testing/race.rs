@@ -3,7 +3,7 @@
 use crate::database::Database;
 use crate::database::run::RunResult;
 use crate::database::transaction::Transaction;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// Runs two transactions up to their commits, then commits the first before the second.
 ///

@@ -1,17 +1,18 @@
 //! Backups of a database in use: one commit over all models, complete or absent.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bson::doc;
 
 use ropewalk::documents::lang::Value as Bson;
-use ropewalk::engine::{Background, Backup, EngineError, Env};
+use ropewalk::engine::{Background, Backup, EngineError};
 use ropewalk::series::{Labels, Matcher, SampleBatch, Samples};
 use ropewalk::tables::{ColumnDef, KeyRange, LoadOptions, TableDef, Type};
 use ropewalk::{AppendOptions, Class, Database, Error, Event, Isolation, Options, Query};
-use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom, Vfs};
+use ropewalk_vfs::{DiskOp, FaultyVfs, Vfs};
+
+use crate::env;
 
 const TARGET: &str = "/backups/one";
 
@@ -170,14 +171,6 @@ fn backup_during_writes_merges_and_loads_is_one_commit() {
             .all(|writer| written(&db, writer) >= acknowledged[writer as usize].load(Ordering::SeqCst))
     );
     assert_whole(&db);
-}
-
-fn env(disk: &FaultyVfs) -> Env {
-    Env {
-        vfs: Arc::new(disk.process()),
-        clock: Arc::new(ManualClock::default()),
-        random: Arc::new(SeededRandom::new(7)),
-    }
 }
 
 fn open(disk: &FaultyVfs, path: &str) -> Result<Database, Error> {

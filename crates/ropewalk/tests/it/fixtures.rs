@@ -12,6 +12,8 @@ use ropewalk::tables::{
 };
 use ropewalk::{AppendCondition, AppendOptions, Class, Database, Durability, Error, Event, Options, Query};
 
+use crate::directories::{copy, files};
+
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
@@ -158,25 +160,6 @@ fn check(db: &Database, tables: bool) -> Result<(), Error> {
 
 /// Size of the last log record, written when the log becomes idle or is closed.
 const MARK_BYTES: usize = 64;
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, target) = {
-            let e = entry.unwrap();
-            (e.path(), to.join(e.file_name()))
-        };
-        if path.is_dir() { copy(&path, &target) } else { fs::copy(&path, &target).map(|_| ()).unwrap() }
-    }
-}
-
-fn files(dir: &Path, out: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, out) } else { out.push(path) }
-    }
-    out.sort();
-}
 
 #[test]
 fn every_format_opens_and_accepts_appends() {

@@ -1,7 +1,5 @@
 //! One transaction over events, documents, samples and rows is one commit, despite crashes.
 
-use std::sync::Arc;
-
 use bson::doc;
 use ropewalk::documents::Collection;
 use ropewalk::documents::lang::Value as Bson;
@@ -12,7 +10,9 @@ use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Options, Query,
     Seq, Snapshot,
 };
-use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
+use ropewalk_vfs::FaultyVfs;
+
+use crate::env;
 
 /// A shop: orders as events and documents, its stock as a table, its turnover as a series.
 struct Shop {
@@ -159,11 +159,6 @@ fn earlier_commit_is_read_in_all_models_while_memory_or_a_snapshot_holds_it() {
 
 #[test]
 fn power_cut_at_any_operation_leaves_complete_sales() {
-    let env = |disk: &FaultyVfs| Env {
-        vfs: Arc::new(disk.process()),
-        clock: Arc::new(ManualClock::default()),
-        random: Arc::new(SeededRandom::new(7)),
-    };
     // Returns the number of sales acknowledged before the power failure.
     let work = |disk: &FaultyVfs| {
         let Ok(shop) = Shop::open(Options::new().env(env(disk))) else { return 0 };

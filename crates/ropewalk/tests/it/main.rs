@@ -5,6 +5,8 @@ mod backup;
 mod changes;
 mod deciding;
 mod derived_events;
+#[path = "../../../series/tests/it/directories.rs"]
+mod directories;
 mod documents;
 mod fixtures;
 mod four_models;
@@ -14,6 +16,8 @@ mod log_alone;
 mod opening;
 mod projections;
 mod projections_refused;
+#[path = "../../../promql/tests/it/prometheus_scripts.rs"]
+mod prometheus_scripts;
 mod promql;
 mod roles;
 mod running;
@@ -25,3 +29,17 @@ mod transactions;
 mod typed_documents;
 mod typed_events;
 mod typed_rows;
+
+use std::sync::Arc;
+
+use ropewalk::engine::Env;
+use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
+
+/// The environment of a new process on this disk.
+fn env(disk: &FaultyVfs) -> Env {
+    Env {
+        vfs: Arc::new(disk.process()),
+        clock: Arc::new(ManualClock::default()),
+        random: Arc::new(SeededRandom::new(7)),
+    }
+}

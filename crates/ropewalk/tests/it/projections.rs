@@ -18,6 +18,8 @@ use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, TablesErr
 use ropewalk::{Class, Database, Error, Event, EventStore, Isolation, Options, Position, Query, Snapshot};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, Random, SeededRandom};
 
+use crate::env;
+
 /// Balances as rows, payments as documents.
 #[derive(Default)]
 struct Accounts {
@@ -594,11 +596,6 @@ fn any_sequence_of_calls_equals_counting_the_events() {
 
 #[test]
 fn power_cut_at_any_operation_leaves_checkpoint_and_rows_consistent() {
-    let env = |disk: &FaultyVfs| Env {
-        vfs: Arc::new(disk.process()),
-        clock: Arc::new(ManualClock::default()),
-        random: Arc::new(SeededRandom::new(7)),
-    };
     // Batches, an interrupted and a finished rebuild, and an engine checkpoint in between.
     let work = |disk: &FaultyVfs| -> Result<(), Error> {
         let bank = Bank::open(&env(disk), 2)?;
@@ -797,9 +794,7 @@ fn catch_up_and_rebuild_sync_their_last_commit() {
 #[test]
 fn effects_run_after_a_durable_commit() {
     let disk = FaultyVfs::new(1);
-    let (vfs, random) = (Arc::new(disk.process()), Arc::new(SeededRandom::new(7)));
-    let env = Env { vfs, clock: Arc::new(ManualClock::default()), random };
-    let bank = Bank::open(&env, 1).unwrap();
+    let bank = Bank::open(&env(&disk), 1).unwrap();
     bank.events.append(&(0..10).map(|n| paid(n, 1)).collect::<Vec<_>>(), None).unwrap();
     let before = disk.count(DiskOp::Sync);
     bank.projections.catch_up("accounts").unwrap();

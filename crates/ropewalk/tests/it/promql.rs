@@ -1,8 +1,6 @@
 //! PromQL over stored series: the test scripts of Prometheus, read from a separate folder, on four storage
 //! paths, and one script of this project.
 
-use std::path::{Path, PathBuf};
-
 use ropewalk::engine::{Background, Env};
 use ropewalk::promql::script::{Storage, run};
 use ropewalk::promql::{
@@ -11,6 +9,8 @@ use ropewalk::promql::{
 };
 use ropewalk::series::{Duplicates, Labels, STALE, SampleBatch, Samples, SeriesOptions};
 use ropewalk::{Database, Options};
+
+use crate::prometheus_scripts::conformance;
 
 /// How the samples get to where queries read them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,56 +96,24 @@ impl Storage for Stored {
     }
 }
 
-/// The folder with the Prometheus scripts, if present.
-fn scripts() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let candidates = [std::env::var_os("ROPEWALK_SHARED").map(PathBuf::from)];
-    let above = root.ancestors().map(|dir| Some(dir.join("shared")));
-    candidates.into_iter().chain(above).flatten().map(|dir| dir.join("promqltest")).find(|dir| dir.is_dir())
-}
-
-#[allow(clippy::print_stderr)] // a skip must be seen
-fn conformance(way: Way) {
-    let Some(folder) = scripts() else {
-        eprintln!("SKIPPED: no folder shared/promqltest above {}", env!("CARGO_MANIFEST_DIR"));
-        return;
-    };
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|e| e == "test"));
-    files.sort();
-    let (mut passed, mut failed) = (0, 0);
-    for path in files {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let report = run(&std::fs::read_to_string(&path).unwrap(), &mut Stored::new(way));
-        for failure in &report.failures {
-            eprintln!("  {name}:{}: {}", failure.line, failure.message);
-        }
-        passed += report.passed;
-        failed += report.failures.len();
-    }
-    eprintln!("{way:?}: {passed} evals passed, {failed} failed");
-    assert_eq!(failed, 0);
-}
-
 #[test]
 fn prometheus_own_scripts_from_memory() {
-    conformance(Way::Memory);
+    conformance(|| Stored::new(Way::Memory));
 }
 
 #[test]
 fn prometheus_own_scripts_after_a_restart() {
-    conformance(Way::Restart);
+    conformance(|| Stored::new(Way::Restart));
 }
 
 #[test]
 fn prometheus_own_scripts_after_compaction() {
-    conformance(Way::Compacted);
+    conformance(|| Stored::new(Way::Compacted));
 }
 
 #[test]
 fn prometheus_own_scripts_loaded_out_of_order() {
-    conformance(Way::OutOfOrder);
+    conformance(|| Stored::new(Way::OutOfOrder));
 }
 
 /// Runs on all paths even without that folder.

@@ -17,7 +17,6 @@
 pub(crate) mod index;
 pub(crate) mod postings;
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -454,10 +453,6 @@ pub(crate) struct SeriesMemory {
 impl Memory for SeriesMemory {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod committed;
 pub(crate) mod contents;
 pub(crate) mod verify;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +22,7 @@ use ropewalk_engine::{
 use ropewalk_labels::check_labels;
 use ropewalk_store::{NewRun, Store};
 
-use crate::error::{SeriesError, to_engine};
+use crate::error::{Result, SeriesError, to_engine};
 use crate::memory::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::model::changes::Changes;
@@ -187,7 +188,7 @@ impl SeriesModel {
     }
 
     /// Refuses a new store when the numbers are used up.
-    pub(crate) fn check_new(&self, name: &str) -> Result<(), SeriesError> {
+    pub(crate) fn check_new(&self, name: &str) -> Result<()> {
         if self.find(name).is_none() && self.next_id().is_none() {
             return Err(SeriesError::Exhausted { what: "the 2^32 - 1 series stores of this engine" });
         }
@@ -536,7 +537,7 @@ impl Model for SeriesModel {
         store: &Store,
         snapshots: &[Seq],
     ) -> Result<Vec<NewRun>, EngineError> {
-        let memory = memory.as_any().downcast_ref::<SeriesMemory>();
+        let memory = (memory as &dyn Any).downcast_ref::<SeriesMemory>();
         let memory = memory.expect("the engine flushes the memory that the model has made");
         let state = |id| self.by_id(id).expect("a store with samples in memory is in the catalog");
         let duplicates = |id| state(id).duplicate_rules();

@@ -8,7 +8,7 @@ use ropewalk_engine::{Keyspace, ReadView};
 
 use crate::chunk::ChunkHead;
 use crate::chunk::payload_chunk::each_rich;
-use crate::error::SeriesError;
+use crate::error::Result;
 use crate::model::StoreState;
 use crate::sample::batch::take_payload;
 use crate::storage::chunk_keys::{ChunkKey, partition_of};
@@ -20,7 +20,7 @@ pub(crate) fn verify(
     read: ReadView<'_>,
     chunks: Keyspace,
     stores: &[Arc<StoreState>],
-) -> Result<Vec<String>, SeriesError> {
+) -> Result<Vec<String>> {
     let stores: HashMap<u32, &Arc<StoreState>> = stores.iter().map(|s| (s.id, s)).collect();
     let mut out = Vec::new();
     let mut cursor = read.cursor(chunks);

@@ -15,7 +15,7 @@ use ropewalk_base::Seq;
 use ropewalk_engine::{Engine, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use ropewalk_labels::Matcher;
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::storage::read::SeriesReader;
 
@@ -111,7 +111,7 @@ impl ReadGuard {
 
     /// # Errors
     /// [`SeriesError::ReadConflict`]; damage.
-    fn check(&self, latest: ReadView<'_>, reads_max: u64) -> Result<(), SeriesError> {
+    fn check(&self, latest: ReadView<'_>, reads_max: u64) -> Result<()> {
         let Some(state) = self.model.find(&self.store) else { return Ok(()) };
         let Some((oldest, newest)) = state.changes.since(self.checked) else { return Ok(()) };
         let mut reads = 0;
@@ -148,7 +148,7 @@ impl ReadGuard {
         reader: &mut SeriesReader<'_>,
         ids: &RoaringBitmap,
         counts_series: bool,
-    ) -> Result<(), SeriesError> {
+    ) -> Result<()> {
         let head = state.head_at(self.checked);
         for id in ids {
             let created = if counts_series && id > head { state.creation_of(id) } else { None };

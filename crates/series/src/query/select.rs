@@ -8,7 +8,7 @@ use ropewalk_engine::{ReadView, Snapshot};
 use ropewalk_labels::{Labels, LabelsRef, Matcher, Samples};
 
 use crate::chunk::Aggregates;
-use crate::error::SeriesError;
+use crate::error::Result;
 use crate::id::SeriesId;
 use crate::model::{SeriesModel, StoreState};
 use crate::query::reads::{Read, SeriesReads};
@@ -58,12 +58,7 @@ impl<'s> SeriesAt<'s> {
     ///
     /// # Errors
     /// Damage.
-    pub fn select(
-        &self,
-        matchers: &[Matcher],
-        from_ms: i64,
-        to_ms: i64,
-    ) -> Result<Selection<'_>, SeriesError> {
+    pub fn select(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<Selection<'_>> {
         let ids = self.ids(matchers, Read::samples(from_ms, to_ms));
         let reader = match &self.state {
             Some(state) if !ids.is_empty() => {
@@ -223,7 +218,7 @@ impl Selection<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn aggregate(&mut self) -> Result<Option<Aggregates>, SeriesError> {
+    pub fn aggregate(&mut self) -> Result<Option<Aggregates>> {
         match (self.current, &mut self.reader) {
             (Some(id), Some(reader)) => reader.aggregate(id),
             _ => Ok(None),
@@ -240,8 +235,8 @@ impl Selection<'_> {
     pub fn samples_or_chunks(
         &mut self,
         into: &mut Samples,
-        take: &mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>,
-    ) -> Result<usize, SeriesError> {
+        take: &mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool>,
+    ) -> Result<usize> {
         match (self.current, &mut self.reader) {
             (Some(id), Some(reader)) => reader.read_chunks(id, into, Some(take)),
             _ => Ok(0),
@@ -252,7 +247,7 @@ impl Selection<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn samples(&mut self, into: &mut Samples) -> Result<usize, SeriesError> {
+    pub fn samples(&mut self, into: &mut Samples) -> Result<usize> {
         match (self.current, &mut self.reader) {
             (Some(id), Some(reader)) => reader.read(id, into),
             _ => Ok(0),

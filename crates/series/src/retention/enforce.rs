@@ -18,7 +18,7 @@ use ropewalk_engine::{
 };
 use ropewalk_labels::{Matcher, STALE_BITS, Samples};
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::id::SeriesId;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::retention::rules::{
@@ -78,14 +78,14 @@ impl SeriesStore {
     ///
     /// # Errors
     /// Damage; the engine's.
-    pub fn enforce(&self) -> Result<Enforced, SeriesError> {
+    pub fn enforce(&self) -> Result<Enforced> {
         let mut all = Enforced::default();
         while self.enforce_step(&mut all)? {}
         Ok(all)
     }
 
     /// One step. False when there was nothing to do.
-    fn enforce_step(&self, done: &mut Enforced) -> Result<bool, SeriesError> {
+    fn enforce_step(&self, done: &mut Enforced) -> Result<bool> {
         let Some(state) = self.model.find(self.name()) else { return Ok(false) };
         let snapshot = self.engine.snapshot();
         let (rules, progress) = read_rules(snapshot.read(), &self.model, &state)?;
@@ -134,7 +134,7 @@ impl SeriesStore {
         (matchers, end): (&[Matcher], i64),
         turn: &Turn<'_>,
         done: &mut Enforced,
-    ) -> Result<bool, SeriesError> {
+    ) -> Result<bool> {
         if turn.progress().partition >= end {
             return Ok(false);
         }
@@ -160,7 +160,7 @@ impl SeriesStore {
         (rule, end): (&Downsampling, i64),
         turn: &Turn<'_>,
         done: &mut Enforced,
-    ) -> Result<bool, SeriesError> {
+    ) -> Result<bool> {
         let Progress { partition, id } = turn.progress();
         let Some(last) = end.checked_sub(1).filter(|last| *last >= partition) else { return Ok(false) };
         let place = self.model.place(state.id);
@@ -336,7 +336,7 @@ impl SeriesModel {
 }
 
 impl SeriesStore {
-    fn enforce_until(&self, stop: &AtomicBool) -> Result<(), SeriesError> {
+    fn enforce_until(&self, stop: &AtomicBool) -> Result<()> {
         let mut done = Enforced::default();
         while !stop.load(Ordering::Acquire) && self.enforce_step(&mut done)? {
             // Let others go first: each step is a commit, and its flush is work.

@@ -13,7 +13,7 @@ use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use ropewalk_labels::{MatchOp, Matcher};
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::sample::pack::{put_signed, take_signed};
 use crate::storage::keys::{progress_key, rules_key};
@@ -114,7 +114,7 @@ impl Rules {
     ///
     /// # Errors
     /// [`SeriesError::Invalid`].
-    fn check(&self) -> Result<(), SeriesError> {
+    fn check(&self) -> Result<()> {
         let periods = self.retention.iter().map(|rule| rule.keep_ms).chain(self.keep_ms);
         let mut periods =
             periods.chain(self.downsampling.iter().flat_map(|rule| [rule.after_ms, rule.step_ms]));
@@ -220,7 +220,7 @@ pub(crate) fn read_rules(
     read: ReadView<'_>,
     model: &SeriesModel,
     state: &StoreState,
-) -> Result<(Rules, Vec<Progress>), SeriesError> {
+) -> Result<(Rules, Vec<Progress>)> {
     let rules = match read.get(model.meta(), &rules_key(state.id))? {
         Some(bytes) => Rules::decode(&bytes).map_err(damaged("rules of a store"))?,
         None => Rules::default(),
@@ -270,7 +270,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// [`SeriesError::Invalid`]; the engine's.
-    pub fn set_rules(&self, rules: &Rules) -> Result<(), SeriesError> {
+    pub fn set_rules(&self, rules: &Rules) -> Result<()> {
         rules.check()?;
         let mut bytes = Vec::new();
         rules.encode(&mut bytes);
@@ -284,7 +284,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// Damage.
-    pub fn rules(&self) -> Result<Rules, SeriesError> {
+    pub fn rules(&self) -> Result<Rules> {
         let Some(state) = self.model.find(self.name()) else { return Ok(Rules::default()) };
         let snapshot = self.engine.snapshot();
         Ok(read_rules(snapshot.read(), &self.model, &state)?.0)

@@ -16,7 +16,7 @@
 use ropewalk_base::{DecodeError, Decoder, Seq, hex};
 use ropewalk_engine::Cursor;
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 
 /// Milliseconds of a partition: a day.
 pub const PARTITION_MS: i64 = 86_400_000;
@@ -118,12 +118,7 @@ pub(crate) fn damaged(key: &[u8], error: &DecodeError) -> SeriesError {
 }
 
 /// The partitions between two others, inclusive, in which a store has chunks. Cost: one search each.
-pub(crate) fn partitions(
-    cursor: &mut Cursor<'_>,
-    store: u32,
-    first: i64,
-    last: i64,
-) -> Result<Vec<i64>, SeriesError> {
+pub(crate) fn partitions(cursor: &mut Cursor<'_>, store: u32, first: i64, last: i64) -> Result<Vec<i64>> {
     let mut found = Vec::new();
     let mut next = first;
     while next <= last {
@@ -148,8 +143,8 @@ pub(crate) fn each_chunk(
     store: u32,
     partition: i64,
     id: u32,
-    each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<(), SeriesError>,
-) -> Result<(), SeriesError> {
+    each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<()>,
+) -> Result<()> {
     each_chunk_between(cursor, store, partition, id, (i64::MIN, i64::MAX), each)
 }
 
@@ -160,8 +155,8 @@ pub(crate) fn each_chunk_between(
     partition: i64,
     id: u32,
     (since, until): (i64, i64),
-    mut each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<(), SeriesError>,
-) -> Result<(), SeriesError> {
+    mut each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<()>,
+) -> Result<()> {
     // Without a bound `since` is the least time.
     let since = since.saturating_sub(base_of(partition)).clamp(0, PARTITION_MS) as u32;
     let start = put_key(store, partition, id, since, 0);

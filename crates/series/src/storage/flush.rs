@@ -27,7 +27,7 @@ use ropewalk_store::{NewRun, Store, StoreView};
 
 use crate::chunk::payload_chunk::{each_rich, put_rich};
 use crate::chunk::{ChunkEncoder, ChunkHead};
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::memory::{Deletion, Head, SeriesMemory, StoreMemory};
 use crate::sample::duplicate_rules::DuplicateRules;
 use crate::storage::chunk_keys::{
@@ -87,7 +87,7 @@ impl Entries {
         Some((key, Seq(u64::from_le_bytes(*version)), value))
     }
 
-    fn write(mut self, store: &Store, chunks: Keyspace) -> Result<Vec<NewRun>, SeriesError> {
+    fn write(mut self, store: &Store, chunks: Keyspace) -> Result<Vec<NewRun>> {
         let mut starts = std::mem::take(&mut self.starts);
         // Newer versions come first. Of two entries with one key and version the later one counts: it begins later.
         let order = |start: &usize| {
@@ -120,7 +120,7 @@ pub(crate) fn flush(
     snapshots: &[Seq],
     duplicates: impl Fn(u32) -> DuplicateRules,
     reaches: Reaches<'_>,
-) -> Result<Vec<NewRun>, SeriesError> {
+) -> Result<Vec<NewRun>> {
     let stores = memory.all_stores();
     if stores.is_empty() {
         return Ok(Vec::new());
@@ -206,7 +206,7 @@ impl<'a> StoreFlush<'a> {
         }
     }
 
-    fn run(&mut self) -> Result<(), SeriesError> {
+    fn run(&mut self) -> Result<()> {
         let mut ids = self.memory.ids();
         for deletion in &self.deletions {
             match &deletion.ids {
@@ -262,7 +262,7 @@ impl<'a> StoreFlush<'a> {
         *cut.expect("the newest snapshot is a cut")
     }
 
-    fn series(&mut self, id: u32) -> Result<(), SeriesError> {
+    fn series(&mut self, id: u32) -> Result<()> {
         self.live.clear();
         let memory = self.memory;
         let (mut floats, rich) = memory.with(id, collect).unwrap_or_else(|| Ok((Vec::new(), Vec::new())))?;
@@ -349,7 +349,7 @@ impl<'a> StoreFlush<'a> {
         }
     }
 
-    fn put_floats(&mut self, id: u32, seq: Seq, rows: &[Row<u64>]) -> Result<(), SeriesError> {
+    fn put_floats(&mut self, id: u32, seq: Seq, rows: &[Row<u64>]) -> Result<()> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             let len = partition.len().div_ceil(partition.len().div_ceil(CHUNK_SAMPLES));
             for chunk in partition.chunks(len) {
@@ -365,7 +365,7 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) -> Result<(), SeriesError> {
+    fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) -> Result<()> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             for chunk in partition.chunks(CHUNK_SAMPLES) {
                 let first = self.note_chunk(chunk, seq);
@@ -428,7 +428,7 @@ impl<'a> StoreFlush<'a> {
         self.cursors.get_mut(place).map(|(_, cursor)| cursor)
     }
 
-    fn stored(&mut self, partition: i64, id: u32) -> Result<Vec<(Seq, Live)>, SeriesError> {
+    fn stored(&mut self, partition: i64, id: u32) -> Result<Vec<(Seq, Live)>> {
         let (store, mut found) = (self.store, Vec::new());
         if let Some(cursor) = self.cursor(partition) {
             each_chunk(cursor, store, partition, id, |key, version, value| {
@@ -440,7 +440,7 @@ impl<'a> StoreFlush<'a> {
     }
 
     /// Writes new samples, sorted, together with small stored chunks of their partitions.
-    fn merge_floats(&mut self, id: u32, seq: Seq, rows: Vec<Row<u64>>) -> Result<(), SeriesError> {
+    fn merge_floats(&mut self, id: u32, seq: Seq, rows: Vec<Row<u64>>) -> Result<()> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             let of = partition.first().map(|r| partition_of(r.time)).expect("chunk_by yields no empty slice");
             let taken = match partition.len() {
@@ -467,7 +467,7 @@ impl<'a> StoreFlush<'a> {
     }
 
     /// The stored chunks that samples of a series are merged with (invariant 3).
-    fn small_chunks(&mut self, partition: i64, id: u32, len: usize) -> Result<Vec<Live>, SeriesError> {
+    fn small_chunks(&mut self, partition: i64, id: u32, len: usize) -> Result<Vec<Live>> {
         let oldest = *self.snapshots.first().expect("a flush has the snapshot of the newest commit");
         let stored = self.stored(partition, id)?;
         if stored.iter().any(|(_, chunk)| chunk.key.rich) {
@@ -514,7 +514,7 @@ impl<'a> StoreFlush<'a> {
 
     /// Removes from the chunks of a series, stored and new, the samples that deletions hide, each as of its
     /// commit.
-    fn delete(&mut self, id: u32, deletions: &[Deletion]) -> Result<(), SeriesError> {
+    fn delete(&mut self, id: u32, deletions: &[Deletion]) -> Result<()> {
         let listed = || deletions.iter().filter(|d| d.ids.is_some());
         let (first, last) = (listed().map(|d| d.from).min(), listed().map(|d| d.to).max());
         debug_assert!(deletions.is_sorted_by_key(|d| d.seq), "deletions come in the order of their commits");
@@ -540,7 +540,7 @@ impl<'a> StoreFlush<'a> {
     }
 
     /// Replaces a chunk by its samples that remain after a deletion, if any.
-    fn rewrite(&mut self, id: u32, chunk: Live, deletion: &Deletion) -> Result<Option<Live>, SeriesError> {
+    fn rewrite(&mut self, id: u32, chunk: Live, deletion: &Deletion) -> Result<Option<Live>> {
         debug_assert!(chunk.key.seq < deletion.seq, "a deletion hides what earlier commits wrote");
         let (seq, version) = (chunk.key.seq, self.number(deletion.seq));
         let hidden = |time: i64| deletion.from <= time && time <= deletion.to;
@@ -581,7 +581,7 @@ type Floats = Vec<Row<u64>>;
 type Rich = Vec<Row<std::sync::Arc<[u8]>>>;
 
 /// All samples of a series in a generation, in the order in which they were written.
-fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
+fn collect(head: &Head) -> Result<(Floats, Rich)> {
     let bad = |error: ropewalk_base::DecodeError| SeriesError::Damaged {
         place: "chunk in memory".into(),
         what: error.to_string(),
@@ -602,7 +602,7 @@ fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
     Ok((floats, rich.collect()))
 }
 
-fn decode(store: u32, chunk: &Live) -> Result<(Vec<i64>, Vec<u64>), SeriesError> {
+fn decode(store: u32, chunk: &Live) -> Result<(Vec<i64>, Vec<u64>)> {
     let (mut times, mut bits) = (Vec::new(), Vec::new());
     ChunkHead::decode(&chunk.bytes, chunk.key.base())
         .and_then(|head| head.samples(&mut times, &mut bits))

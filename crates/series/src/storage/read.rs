@@ -16,7 +16,7 @@ use ropewalk_labels::Samples;
 
 use crate::chunk::payload_chunk::each_rich;
 use crate::chunk::{Aggregates, Around, ChunkHead, Part, Which};
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
 use crate::sample::batch::take_payload;
 use crate::sample::duplicate_rules::DuplicateRules;
@@ -43,7 +43,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn aggregates(&self) -> Result<Option<Aggregates>, SeriesError> {
+    pub fn aggregates(&self) -> Result<Option<Aggregates>> {
         let known = self.head.aggregates().map_err(|error| explain(self.source, self.store, &error))?;
         Ok(known.filter(|aggregates| aggregates.count as usize == self.head.count))
     }
@@ -52,7 +52,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn is_monotonic(&self) -> Result<bool, SeriesError> {
+    pub fn is_monotonic(&self) -> Result<bool> {
         match self.source {
             Source::Sealed(sealed) => Ok(sealed.counts),
             // A sum with a NaN is one.
@@ -67,7 +67,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn read_around(&self, marks: &[i64], into: &mut Samples) -> Result<bool, SeriesError> {
+    pub fn read_around(&self, marks: &[i64], into: &mut Samples) -> Result<bool> {
         let around = Around { marks, which: Which::Both };
         self.counted(into, |columns, counts| self.head.samples_around(self.range, &around, columns, counts))
     }
@@ -76,7 +76,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn read_before(&self, marks: &[i64], into: &mut Samples) -> Result<bool, SeriesError> {
+    pub fn read_before(&self, marks: &[i64], into: &mut Samples) -> Result<bool> {
         let (first, last) = self.time_range_ms();
         let begin = marks.partition_point(|mark| *mark < first);
         let only_last = last <= self.range.1 && marks.get(begin).is_none_or(|mark| *mark >= last);
@@ -98,7 +98,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn read_parts(&self, marks: &[i64], part: Part, into: &mut Samples) -> Result<bool, SeriesError> {
+    pub fn read_parts(&self, marks: &[i64], part: Part, into: &mut Samples) -> Result<bool> {
         self.counted(into, |columns, counts| {
             self.head.parts_between(self.range, (marks, part), columns, counts)
         })
@@ -109,7 +109,7 @@ impl Chunk<'_> {
         &self,
         into: &mut Samples,
         read: impl FnOnce((&mut Vec<i64>, &mut Vec<f64>), &mut Vec<u32>) -> Result<bool, DecodeError>,
-    ) -> Result<bool, SeriesError> {
+    ) -> Result<bool> {
         let before = into.counts.len();
         into.counts.resize(into.times_ms.len(), 1);
         let is_read = read((&mut into.times_ms, &mut into.values), &mut into.counts)
@@ -123,7 +123,7 @@ impl Chunk<'_> {
 
 /// A callback that puts a replacement for a chunk into the samples and returns true, or returns false to have
 /// it read.
-pub(crate) type TakeChunk<'t> = &'t mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>;
+pub(crate) type TakeChunk<'t> = &'t mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool>;
 
 enum Source {
     /// Range of `stored`.
@@ -198,7 +198,7 @@ impl<'a> SeriesReader<'a> {
         place: Place,
         duplicates: DuplicateRules,
         (from, to): (i64, i64),
-    ) -> Result<Self, SeriesError> {
+    ) -> Result<Self> {
         let mut memories: Vec<_> =
             read.memories::<SeriesMemory>(place.slot).filter_map(|m| m.store(place.store)).collect();
         memories.reverse();
@@ -254,7 +254,7 @@ impl<'a> SeriesReader<'a> {
     }
 
     /// Appends the samples of series `id` to `out`; returns their number.
-    pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize, SeriesError> {
+    pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize> {
         self.read_chunks(id, out, None)
     }
 
@@ -265,7 +265,7 @@ impl<'a> SeriesReader<'a> {
         id: u32,
         out: &mut Samples,
         take: Option<TakeChunk<'_>>,
-    ) -> Result<usize, SeriesError> {
+    ) -> Result<usize> {
         self.gather(id)?;
         let deleted = self.deletions.iter().any(|d| d.covers(id));
         if self.pieces.is_empty() && self.rows.is_empty() {
@@ -280,7 +280,7 @@ impl<'a> SeriesReader<'a> {
 
     /// The newest commit after `since` that wrote samples of series `id` in the range that exist now. It may
     /// be one that wrote to a chunk of the range, but outside of the range.
-    pub(crate) fn written_since(&mut self, since: Seq, id: u32) -> Result<Option<Seq>, SeriesError> {
+    pub(crate) fn written_since(&mut self, since: Seq, id: u32) -> Result<Option<Seq>> {
         self.gather(id)?;
         let newest = |piece: &Piece| match &piece.source {
             Source::Stored(key, _) => key.seq,
@@ -306,7 +306,7 @@ impl<'a> SeriesReader<'a> {
 
     /// Aggregates of the float samples of series `id`. Chunks that lie completely in the range and overlap
     /// nothing else are not decoded. `None` without samples, or with histograms among them.
-    pub(crate) fn aggregate(&mut self, id: u32) -> Result<Option<Aggregates>, SeriesError> {
+    pub(crate) fn aggregate(&mut self, id: u32) -> Result<Option<Aggregates>> {
         self.gather(id)?;
         let deleted = self.deletions.iter().any(|d| d.covers(id));
         if self.rows.is_empty() && !deleted && self.in_order() {
@@ -331,7 +331,7 @@ impl<'a> SeriesReader<'a> {
         Ok(Aggregates::of(&bits))
     }
 
-    fn aggregate_piece(&self, piece: &Piece) -> Result<Option<Aggregates>, SeriesError> {
+    fn aggregate_piece(&self, piece: &Piece) -> Result<Option<Aggregates>> {
         if let Source::Open(range, _) = &piece.source {
             let open = gathered(&self.open, range);
             let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
@@ -351,7 +351,7 @@ impl<'a> SeriesReader<'a> {
         Ok(Aggregates::of(&bits))
     }
 
-    fn gather(&mut self, id: u32) -> Result<(), SeriesError> {
+    fn gather(&mut self, id: u32) -> Result<()> {
         self.pieces.clear();
         self.stored.clear();
         self.open.clear();
@@ -362,7 +362,7 @@ impl<'a> SeriesReader<'a> {
         Ok(())
     }
 
-    fn gather_stored(&mut self, id: u32) -> Result<(), SeriesError> {
+    fn gather_stored(&mut self, id: u32) -> Result<()> {
         let (from, to, store) = (self.from, self.to, self.place.store);
         let Self { pieces, stored, rows, payloads, .. } = self;
         for Partition { number, since, cursor } in &mut self.partitions {
@@ -452,7 +452,7 @@ impl<'a> SeriesReader<'a> {
     }
 
     /// Appends the in-range rows of each part that `take` did not consume; returns the number of rows.
-    fn concatenate(&self, out: &mut Samples, mut take: Option<TakeChunk<'_>>) -> Result<usize, SeriesError> {
+    fn concatenate(&self, out: &mut Samples, mut take: Option<TakeChunk<'_>>) -> Result<usize> {
         let before = out.times_ms.len();
         for piece in &self.pieces {
             match &piece.source {
@@ -489,7 +489,7 @@ impl<'a> SeriesReader<'a> {
     }
 
     /// Fills `rows` with every visible sample, in order, one for each time.
-    fn merge(&mut self, id: u32) -> Result<(), SeriesError> {
+    fn merge(&mut self, id: u32) -> Result<()> {
         let (from, to, at) = (self.from, self.to, self.at);
         for piece in &self.pieces {
             let mut push = |time: i64, seq: Seq, bits: u64| {
@@ -533,7 +533,7 @@ impl<'a> SeriesReader<'a> {
         Ok(())
     }
 
-    fn take_rows(&mut self, out: &mut Samples) -> Result<usize, SeriesError> {
+    fn take_rows(&mut self, out: &mut Samples) -> Result<usize> {
         for row in &self.rows {
             let (mut start_ms, mut histogram) = (0, None);
             let bits = match &row.value {

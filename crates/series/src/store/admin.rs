@@ -10,7 +10,7 @@ use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use ropewalk_labels::{METRIC_NAME, Matcher};
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::select::SeriesAt;
 use crate::sample::types::SeriesOptions;
@@ -91,7 +91,7 @@ impl Operation for DeleteOperation {
 }
 
 impl SeriesStore {
-    fn run(&self, operations: Vec<Box<dyn Operation>>) -> Result<Seq, SeriesError> {
+    fn run(&self, operations: Vec<Box<dyn Operation>>) -> Result<Seq> {
         Ok(self.engine.commit(operations, Durability::Sync)?.seq)
     }
 
@@ -101,7 +101,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// The engine's; [`SeriesError::Exhausted`] after 1000 changes of the treatment of duplicates.
-    pub fn configure(&self, options: SeriesOptions) -> Result<Seq, SeriesError> {
+    pub fn configure(&self, options: SeriesOptions) -> Result<Seq> {
         let (model, store) = (self.model.clone(), self.name().to_owned());
         self.run(vec![Box::new(SettingsOperation { model, store, options: Some(options), floor: None })])
     }
@@ -115,7 +115,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// The engine's.
-    pub fn delete(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<u64, SeriesError> {
+    pub fn delete(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<u64> {
         let snapshot = self.engine.snapshot();
         let (Some(state), ids) = self.at(&snapshot).found(matchers) else { return Ok(0) };
         if ids.is_empty() || from_ms > to_ms {
@@ -132,7 +132,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// The engine's.
-    pub fn drop_before(&self, before_ms: i64) -> Result<i64, SeriesError> {
+    pub fn drop_before(&self, before_ms: i64) -> Result<i64> {
         let floor = base_of(partition_of(before_ms));
         let Some(state) = self.model.find(self.name()) else { return Ok(floor) };
         if floor <= state.retention_floor_ms() || floor > before_ms {
@@ -162,7 +162,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// Damage; the engine's.
-    pub fn drop_to_bytes(&self, bytes_max: u64) -> Result<i64, SeriesError> {
+    pub fn drop_to_bytes(&self, bytes_max: u64) -> Result<i64> {
         let Some(state) = self.model.find(self.name()) else { return Ok(i64::MIN) };
         let days = {
             let snapshot = self.engine.snapshot();
@@ -188,7 +188,7 @@ impl SeriesStore {
 }
 
 /// The series of a store that have exemplars before `floor`. Cost: a search for each series with exemplars.
-fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<RoaringBitmap, SeriesError> {
+fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<RoaringBitmap> {
     let mut found = RoaringBitmap::new();
     cursor.seek(&exemplar_key(store, 0, i64::MIN))?;
     while cursor.valid() {
@@ -208,7 +208,7 @@ fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<R
 }
 
 /// The partitions of a store and the bytes of the chunks in each, ascending.
-fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u64)>, SeriesError> {
+fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u64)>> {
     let mut days: Vec<(i64, u64)> = Vec::new();
     cursor.seek(&store.to_be_bytes())?;
     while cursor.valid() {
@@ -270,34 +270,51 @@ impl SeriesAt<'_> {
     pub fn cardinality(&self, top: usize) -> Cardinality {
         self.with_index(|index, ids| {
             let mut all = Cardinality { series: ids.len(), index_bytes: index.bytes(), ..Default::default() };
+            let mut label = None::<LabelCount>;
             index.census(ids, |name, value, series| {
                 all.pairs += 1;
-                match all.labels.last_mut().filter(|last| last.name == name) {
-                    Some(last) => {
-                        last.values += 1;
-                        last.series += series;
+                match label.as_mut().filter(|label| label.name == name) {
+                    Some(label) => {
+                        label.values += 1;
+                        label.series += series;
                     }
-                    None => all.labels.push(LabelCount { name: name.to_owned(), values: 1, series }),
+                    None => {
+                        let begun = LabelCount { name: name.to_owned(), values: 1, series };
+                        keep_label(&mut all.labels, top, label.replace(begun));
+                    }
                 }
                 let count = || ValueCount { name: name.to_owned(), value: value.to_owned(), series };
-                keep_top(&mut all.values, top, series, count);
+                keep_top(&mut all.values, top, |other| other.series, series, count);
                 if name == METRIC_NAME {
-                    keep_top(&mut all.metrics, top, series, count);
+                    keep_top(&mut all.metrics, top, |other| other.series, series, count);
                 }
             });
-            all.labels.sort_by(|a, b| b.values.cmp(&a.values).then(a.name.cmp(&b.name)));
-            all.labels.truncate(top);
+            keep_label(&mut all.labels, top, label);
             all
         })
         .unwrap_or_default()
     }
 }
 
-/// Retains the `top` largest counts, largest first; of equal ones the first that came.
-fn keep_top(all: &mut Vec<ValueCount>, top: usize, series: u64, count: impl FnOnce() -> ValueCount) {
-    let at = all.partition_point(|other| other.series >= series);
+/// Retains the `top` labels with the most values.
+fn keep_label(all: &mut Vec<LabelCount>, top: usize, label: Option<LabelCount>) {
+    if let Some(label) = label {
+        keep_top(all, top, |other| other.values, label.values, || label);
+    }
+}
+
+/// Retains the `top` entries of the highest ranks, highest first; of equal ones the first that came. `rank` is
+/// that of `entry`.
+fn keep_top<T>(
+    all: &mut Vec<T>,
+    top: usize,
+    rank_of: impl Fn(&T) -> u64,
+    rank: u64,
+    entry: impl FnOnce() -> T,
+) {
+    let at = all.partition_point(|other| rank_of(other) >= rank);
     if at < top {
-        all.insert(at, count());
+        all.insert(at, entry());
         all.truncate(top);
     }
 }

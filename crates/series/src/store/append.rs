@@ -15,7 +15,7 @@ use ropewalk_base::{HashedMap, Seq, hash64};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use ropewalk_labels::{LabelsRef, METRIC_NAME, Samples, check_labels};
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::id::SeriesId;
 use crate::memory::index::Index;
 use crate::model::{SERIES, SeriesModel, StoreState};
@@ -154,7 +154,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn check(&self, oldest: i64, newest: i64, labels: impl FnOnce() -> String) -> Result<(), SeriesError> {
+    fn check(&self, oldest: i64, newest: i64, labels: impl FnOnce() -> String) -> Result<()> {
         let (from_ms, to_ms) = self.window;
         if oldest < self.floor {
             return Err(SeriesError::OutOfRetention {
@@ -180,7 +180,7 @@ struct Resolved {
 
 /// Looks the series of a batch up, step by step for all groups: the cache misses then overlap instead of
 /// waiting for each other, which is most of the cost of a lookup among many series.
-fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Resolved, SeriesError> {
+fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Resolved> {
     let labels = |group: &GroupRef<'_>| match group.who {
         Who::Labels(start, end) => Some(batch.label_bytes(start, end)),
         Who::Id(_) => None,
@@ -245,7 +245,7 @@ impl AppendSamples {
         store: &str,
         batch: &SampleBatch,
         now_ms: impl FnOnce() -> i64,
-    ) -> Result<Self, SeriesError> {
+    ) -> Result<Self> {
         let state = model.find(store);
         let (options, floor) = state
             .as_ref()
@@ -261,11 +261,7 @@ impl AppendSamples {
 
     /// Prepares samples that replace others, which the same commit deletes: the store's rules do not apply to
     /// them.
-    pub(crate) fn replacing(
-        model: Arc<SeriesModel>,
-        store: &str,
-        batch: &SampleBatch,
-    ) -> Result<Self, SeriesError> {
+    pub(crate) fn replacing(model: Arc<SeriesModel>, store: &str, batch: &SampleBatch) -> Result<Self> {
         let state = model.find(store);
         let floor = state.as_ref().map_or(i64::MIN, |state| state.retention_floor_ms());
         let taken = Taken { duplicates: Duplicates::KeepLast, floor, window: (i64::MIN, i64::MAX) };
@@ -277,7 +273,7 @@ impl AppendSamples {
         (store, state): (&str, Option<Arc<StoreState>>),
         batch: &SampleBatch,
         taken: &Taken,
-    ) -> Result<Self, SeriesError> {
+    ) -> Result<Self> {
         let (Resolved { targets, unknown, known }, looked) = {
             let index = state.as_ref().map(|state| state.index.read());
             let looked = index.as_ref().map(|index| (index.last(), index.deaths()));
@@ -315,7 +311,7 @@ impl AppendSamples {
         group: &GroupRef<'_>,
         (target, chunks): (Target, bool),
         taken: &Taken,
-    ) -> Result<(), SeriesError> {
+    ) -> Result<()> {
         let sorted = sorted(group, taken.duplicates)
             .map_err(|time_ms| SeriesError::DuplicateSample { labels: self.name(target), time_ms })?;
         let (times, bits) = match &sorted {
@@ -380,7 +376,7 @@ impl AppendSamples {
         }
     }
 
-    fn decide(&mut self, latest: ReadView<'_>) -> Result<(), SeriesError> {
+    fn decide(&mut self, latest: ReadView<'_>) -> Result<()> {
         if self.state.is_none() {
             self.state = self.model.find(&self.store);
         }
@@ -412,7 +408,7 @@ impl AppendSamples {
         self.check_duplicates(latest, &state)
     }
 
-    fn check_room(&self, held: u64, last: u32, options: SeriesOptions) -> Result<(), SeriesError> {
+    fn check_room(&self, held: u64, last: u32, options: SeriesOptions) -> Result<()> {
         let mut fresh = self.unknown.fresh();
         let new = fresh.clone().count() as u64;
         let max = options.series_max;
@@ -427,7 +423,7 @@ impl AppendSamples {
     }
 
     /// Counts the new series of each metric with the existing ones.
-    fn check_metrics(&self, index: &Index, max: u64) -> Result<(), SeriesError> {
+    fn check_metrics(&self, index: &Index, max: u64) -> Result<()> {
         if max == u64::MAX {
             return Ok(());
         }
@@ -445,7 +441,7 @@ impl AppendSamples {
         Ok(())
     }
 
-    fn check_duplicates(&self, latest: ReadView<'_>, state: &StoreState) -> Result<(), SeriesError> {
+    fn check_duplicates(&self, latest: ReadView<'_>, state: &StoreState) -> Result<()> {
         let mut found = Samples::default();
         for check in &self.checks {
             let id = match check.target {

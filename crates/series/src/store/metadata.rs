@@ -8,7 +8,7 @@ use ropewalk_base::{DecodeError, Decoder, Seq, keys};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use ropewalk_labels::{LABEL_VALUE_BYTES_MAX, Labels, Matcher};
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::model::{SERIES, SeriesModel};
 use crate::query::select::SeriesAt;
 use crate::sample::batch::Exemplar;
@@ -26,7 +26,7 @@ struct MetadataOperation {
 
 impl MetadataOperation {
     /// True when every entry is stored already.
-    fn is_there(&self, latest: ReadView<'_>) -> Result<bool, SeriesError> {
+    fn is_there(&self, latest: ReadView<'_>) -> Result<bool> {
         let Some(state) = self.model.find(&self.store) else { return Ok(false) };
         for (metric, metadata) in &self.all {
             let mut value = Vec::new();
@@ -71,7 +71,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// [`SeriesError::Invalid`]: an empty name, or over the limits. The engine's.
-    pub fn set_metadata(&self, all: &[(String, Metadata)]) -> Result<(), SeriesError> {
+    pub fn set_metadata(&self, all: &[(String, Metadata)]) -> Result<()> {
         for (metric, metadata) in all {
             let lengths = [
                 ("a metric's name", metric.len(), LABEL_VALUE_BYTES_MAX),
@@ -101,11 +101,7 @@ impl SeriesAt<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn metadata(
-        &self,
-        metric: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<(String, Metadata)>, SeriesError> {
+    pub fn metadata(&self, metric: Option<&str>, limit: usize) -> Result<Vec<(String, Metadata)>> {
         let mut found = Vec::new();
         self.each_metadata(metric, limit, |name, metadata| {
             found.push((name.to_owned(), metadata));
@@ -157,7 +153,7 @@ impl SeriesAt<'_> {
         from_ms: i64,
         to_ms: i64,
         limit: usize,
-    ) -> Result<Vec<(Labels, Exemplar)>, SeriesError> {
+    ) -> Result<Vec<(Labels, Exemplar)>> {
         let mut found = Vec::new();
         self.each_exemplar(matchers, (from_ms, to_ms), limit, |labels, exemplar| {
             found.push((labels.clone(), exemplar));

@@ -10,7 +10,7 @@ use ropewalk_base::{Seq, hash64};
 use ropewalk_engine::{CommitHandle, Committed, Durability, Engine, Snapshot};
 use ropewalk_labels::Labels;
 
-use crate::error::SeriesError;
+use crate::error::{Result, SeriesError};
 use crate::id::SeriesId;
 use crate::model::SeriesModel;
 use crate::query::reads::{ReadGuard, SeriesReads};
@@ -42,13 +42,13 @@ impl PendingSamples {
     ///
     /// # Errors
     /// As [`SeriesStore::append_with`].
-    pub fn wait(self) -> Result<Appended, SeriesError> {
+    pub fn wait(self) -> Result<Appended> {
         Ok(self.store.appended(&self.handle.wait()?))
     }
 }
 
 impl std::future::Future for PendingSamples {
-    type Output = Result<Appended, SeriesError>;
+    type Output = Result<Appended>;
 
     fn poll(
         mut self: std::pin::Pin<&mut Self>,
@@ -64,7 +64,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// [`SeriesError::InvalidName`].
-    pub fn new(engine: Arc<Engine>, model: Arc<SeriesModel>, name: &str) -> Result<Self, SeriesError> {
+    pub fn new(engine: Arc<Engine>, model: Arc<SeriesModel>, name: &str) -> Result<Self> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(SeriesError::InvalidName { name: name.chars().take(64).collect() });
         }
@@ -82,7 +82,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// As [`SeriesStore::append_with`].
-    pub fn append(&self, batch: &SampleBatch) -> Result<Appended, SeriesError> {
+    pub fn append(&self, batch: &SampleBatch) -> Result<Appended> {
         self.append_with(batch, Durability::Sync)
     }
 
@@ -92,7 +92,7 @@ impl SeriesStore {
     /// [`SeriesError::Label`], [`SeriesError::UnknownSeries`], [`SeriesError::CardinalityLimit`],
     /// [`SeriesError::MetricLimit`], [`SeriesError::DuplicateSample`], [`SeriesError::OutOfRetention`] and
     /// [`SeriesError::OutOfWindow`]: nothing was written. The engine's own.
-    pub fn append_with(&self, batch: &SampleBatch, durability: Durability) -> Result<Appended, SeriesError> {
+    pub fn append_with(&self, batch: &SampleBatch, durability: Durability) -> Result<Appended> {
         let operation = self.operation(batch)?;
         Ok(self.appended(&self.engine.commit(vec![Box::new(operation)], durability)?))
     }
@@ -112,7 +112,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// As [`SeriesStore::append_with`], for errors known before it is queued.
-    pub fn submit(&self, batch: &SampleBatch, durability: Durability) -> Result<PendingSamples, SeriesError> {
+    pub fn submit(&self, batch: &SampleBatch, durability: Durability) -> Result<PendingSamples> {
         let operation = self.operation(batch)?;
         let handle = self.engine.submit(vec![Box::new(operation)], durability)?;
         Ok(PendingSamples { handle, store: self.clone() })
@@ -122,7 +122,7 @@ impl SeriesStore {
     ///
     /// # Errors
     /// As [`SeriesStore::append_with`], for errors known before the transaction is queued.
-    pub fn operation(&self, batch: &SampleBatch) -> Result<AppendSamples, SeriesError> {
+    pub fn operation(&self, batch: &SampleBatch) -> Result<AppendSamples> {
         AppendSamples::new(self.model.clone(), &self.name, batch, || self.now_ms())
     }
 

@@ -15,6 +15,7 @@ use ropewalk_series::{
 };
 use ropewalk_vfs::Env;
 
+use crate::directories::{copy, files};
 use crate::{Db, labels, matchers};
 
 fn fixtures() -> PathBuf {
@@ -126,25 +127,6 @@ fn listed(db: &Db) -> Result<String, SeriesError> {
         }
     }
     Ok(out)
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, target) = {
-            let entry = entry.unwrap();
-            (entry.path(), to.join(entry.file_name()))
-        };
-        if path.is_dir() { copy(&path, &target) } else { fs::copy(&path, &target).map(|_| ()).unwrap() }
-    }
-}
-
-fn files(dir: &Path, out: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files(&path, out) } else { out.push(path) }
-    }
-    out.sort();
 }
 
 #[test]

@@ -22,6 +22,17 @@ fn histogram(count: f64) -> Histogram {
     }
 }
 
+/// The samples of the series `h`.
+fn samples(db: &Db) -> Samples {
+    let snapshot = db.engine.snapshot();
+    let at = db.store.at(&snapshot);
+    let mut selection = at.select(&matchers("h"), 0, 10).unwrap();
+    selection.next().unwrap();
+    let mut samples = Samples::default();
+    selection.samples(&mut samples).unwrap();
+    samples
+}
+
 #[test]
 fn histograms_and_starts_survive_everything() {
     let env = Env::memory();
@@ -44,20 +55,13 @@ fn histograms_and_starts_survive_everything() {
     batch.series(&labels("h")).push(2, 2.5).push_histogram(4, &histogram(20.0), 0);
     db.store.append(&batch).unwrap();
     for round in 0..4 {
-        let snapshot = db.engine.snapshot();
-        let at = db.store.at(&snapshot);
-        let mut selection = at.select(&matchers("h"), 0, 10).unwrap();
-        selection.next().unwrap();
-        let mut samples = Samples::default();
-        selection.samples(&mut samples).unwrap();
+        let samples = samples(&db);
         assert_eq!(samples.times_ms, [1, 2, 3, 4, 5], "round {round}");
         assert_eq!(samples.values, [1.0, 2.5, 3.0, 0.0, 0.0]);
         assert_eq!(samples.starts_ms, [0, 0, -5, 0, 2]);
         let found: Vec<_> = samples.histograms.iter().map(|h| h.as_deref().cloned()).collect();
         assert_eq!(found, [None, None, None, Some(histogram(20.0)), Some(custom.clone())]);
         assert!(db.engine.verify().unwrap().violations.is_empty());
-        drop(selection);
-        drop(snapshot);
         match round {
             0 => db.checkpoint(),
             1 => db.compact(),
@@ -69,13 +73,7 @@ fn histograms_and_starts_survive_everything() {
     }
     db.store.delete(&matchers("h"), 3, 4).unwrap();
     db.checkpoint();
-    let snapshot = db.engine.snapshot();
-    let at = db.store.at(&snapshot);
-    let mut selection = at.select(&matchers("h"), 0, 10).unwrap();
-    selection.next().unwrap();
-    let mut samples = Samples::default();
-    selection.samples(&mut samples).unwrap();
-    assert_eq!(samples.times_ms, [1, 2, 5]);
+    assert_eq!(samples(&db).times_ms, [1, 2, 5]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod concurrency;
 mod contents;
 mod crashes;
 mod deleting;
+mod directories;
 mod fixtures;
 mod histograms;
 mod many;

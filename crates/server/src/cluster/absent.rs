@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropewalk::{Database, Options};
-use ropewalk_http::ToLeader;
+use ropewalk_http_kit::leader::ToLeader;
 use ropewalk_wire::{NodeAddresses, Service};
 
 use crate::config::settings::{Settings, SettingsError};

@@ -2,7 +2,8 @@
 //!
 //! A backup has no such file, so that a node restored from it gets its own name.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use ropewalk::hooks::{from_hex, hex};
@@ -29,14 +30,21 @@ pub(super) fn of(dir: &Path) -> Result<[u8; 16], ServeError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let name = random().map_err(|source| failed("create", source))?;
             std::fs::create_dir_all(dir).map_err(|source| failed("create", source))?;
-            // Complete under another name first. If it is lost in a power cut, the node gets a new name.
-            let new = path.with_extension("new");
-            let written = std::fs::write(&new, format!("{}\n", hex(&name)));
-            written.and_then(|()| std::fs::rename(&new, &path)).map_err(|source| failed("create", source))?;
+            write(dir, &path, &name).map_err(|source| failed("create", source))?;
             Ok(name)
         }
         Err(error) => Err(failed("read", error)),
     }
+}
+
+/// Writes the file. It is durable under another name first: after a power cut, it is complete or not there.
+fn write(dir: &Path, path: &Path, name: &[u8; 16]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    file.write_all(format!("{}\n", hex(name)).as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(dir)?.sync_all()
 }
 
 /// Bytes that cannot be guessed.

@@ -19,7 +19,7 @@ use axum::http::header::CONTENT_TYPE;
 use ropewalk::engine::WatchMark;
 use ropewalk::hooks::{WatchedKeyspace, hex};
 use ropewalk::{Database, Durability, Isolation, Seq};
-use ropewalk_http::ToLeader as _;
+use ropewalk_http_kit::leader::ToLeader as _;
 use ropewalk_wire::{
     Cluster as _, Code, Member, MemberReport, NodeAddresses, Service, TakenReport, WireError,
 };

@@ -25,7 +25,7 @@ use ropewalk::{Database, Options};
 pub(crate) use ropewalk_cluster::End;
 use ropewalk_cluster::checkpoint::{CheckpointStore, Checkpoints};
 use ropewalk_cluster::{Node, RunningNode};
-use ropewalk_http::ToLeader;
+use ropewalk_http_kit::leader::ToLeader;
 use ropewalk_wire::{NodeAddresses, Service};
 use tokio::sync::{oneshot, watch};
 

@@ -26,7 +26,10 @@ use std::time::{Duration, Instant};
 use ropewalk_wire::{Processors, pin_to_cpu};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_rustls::TlsAcceptor;
 
+use crate::net::connection::{Places, Room};
+use crate::net::listen::Listener;
 use crate::workers::affinity::Place;
 use crate::workers::spin_stream::{Direct, Speakers};
 
@@ -46,6 +49,16 @@ pub(crate) struct Lanes {
     /// CPU of each lane; empty when lanes are not pinned.
     homes: Arc<[usize]>,
     speakers: Arc<Speakers>,
+}
+
+/// A port whose connections are assigned to lanes, and its protocol.
+pub(crate) struct LanePort<P> {
+    pub(crate) listener: Listener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) protocol: P,
+    pub(crate) room: Arc<Room>,
+    pub(crate) places: Places,
+    pub(crate) lanes: Lanes,
 }
 
 struct Lane {

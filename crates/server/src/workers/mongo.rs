@@ -1,38 +1,25 @@
 //! The MongoDB port: accepts connections, with the same bounds as HTTP.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use ropewalk_mongo::Mongo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsAcceptor;
 
-use crate::net::connection::{Places, Room};
-use crate::net::listen::{Accepted, Listener};
+use crate::net::listen::Accepted;
 use crate::net::timeout_stream::Patient;
-use crate::workers::Lanes;
+use crate::workers::LanePort;
 use crate::workers::spin_stream::Direct;
 
-/// The port and its service.
-pub(crate) struct MongoPort {
-    pub(crate) listener: Listener,
-    pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) mongo: Mongo,
-    pub(crate) room: Arc<Room>,
-    pub(crate) places: Places,
-    pub(crate) lanes: Lanes,
-}
-
-impl MongoPort {
+impl LanePort<Mongo> {
     /// Accepts connections for as long as it is polled.
     pub(crate) async fn serve(self) {
-        tokio::spawn(self.mongo.clone().tend());
+        tokio::spawn(self.protocol.clone().tend());
         loop {
             let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
             // This protocol has no message before the client's first one, so the connection is closed without
             // an error.
             let Some(entered) = self.room.enter(&self.places, peer) else { continue };
-            let (mongo, tls) = (self.mongo.clone(), self.tls.clone());
+            let (mongo, tls) = (self.protocol.clone(), self.tls.clone());
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
             let local = stream.local_addr().ok();

@@ -4,27 +4,15 @@ use std::sync::Arc;
 
 use ropewalk_postgres::Postgres;
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 
-use crate::net::connection::{Places, Room};
-use crate::net::listen::{Accepted, Listener};
+use crate::net::listen::Accepted;
 use crate::net::timeout_stream::Patient;
-use crate::workers::Lanes;
+use crate::workers::LanePort;
 
 /// Clients beyond the limit that still get an error message; further ones are disconnected without one.
 const TURNED_AWAY: usize = 64;
 
-/// The port and its service.
-pub(crate) struct PostgresPort {
-    pub(crate) listener: Listener,
-    pub(crate) tls: Option<TlsAcceptor>,
-    pub(crate) postgres: Postgres,
-    pub(crate) room: Arc<Room>,
-    pub(crate) places: Places,
-    pub(crate) lanes: Lanes,
-}
-
-impl PostgresPort {
+impl LanePort<Postgres> {
     /// Accepts connections for as long as it is polled.
     pub(crate) async fn serve(self) {
         let turned_away = Arc::new(Semaphore::new(TURNED_AWAY));
@@ -32,7 +20,7 @@ impl PostgresPort {
             let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
             let limits = self.room.limits();
             let (opening_time, stall_time) = (limits.header_time.0, limits.stall_time.0);
-            let (postgres, tls) = (self.postgres.clone(), self.tls.clone());
+            let (postgres, tls) = (self.protocol.clone(), self.tls.clone());
             match self.room.enter(&self.places, peer) {
                 Some(entered) => {
                     let served = self.lanes.run(stream, move |stream| async move {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{
     AppendError, EntryIndex, MemorySharedLog, SharedBounds, SharedEntry, SharedError, SharedFault, SharedLog,
+    SharedResult,
 };
 use ropewalk_vfs::Clock;
 
@@ -62,7 +63,7 @@ fn unavailable() -> SharedError {
 
 impl Link {
     /// A call that changes nothing.
-    fn ask<T>(&self, call: impl FnOnce() -> Result<T, SharedError>) -> Result<T, SharedError> {
+    fn ask<T>(&self, call: impl FnOnce() -> SharedResult<T>) -> SharedResult<T> {
         let world = self.process.pause().ok_or_else(unavailable)?;
         let is_lost = world.is_troubled() && world.dice.one_in(50);
         if is_lost || world.network(self.process.node) != Network::Up {
@@ -87,7 +88,7 @@ impl Link {
 }
 
 impl SharedLog for Link {
-    fn identity(&self) -> Result<LogId, SharedError> {
+    fn identity(&self) -> SharedResult<LogId> {
         self.ask(|| self.log.identity())
     }
 
@@ -107,12 +108,7 @@ impl SharedLog for Link {
         appended
     }
 
-    fn read(
-        &self,
-        after: EntryIndex,
-        bytes_max: usize,
-        wait: Duration,
-    ) -> Result<Vec<SharedEntry>, SharedError> {
+    fn read(&self, after: EntryIndex, bytes_max: usize, wait: Duration) -> SharedResult<Vec<SharedEntry>> {
         let mut entries = self.ask(|| self.log.read(after, bytes_max, wait))?;
         if let Some(world) = self.process.world().filter(|world| world.is_troubled())
             && entries.len() > 1
@@ -126,7 +122,7 @@ impl SharedLog for Link {
         Ok(entries)
     }
 
-    fn bounds(&self) -> Result<SharedBounds, SharedError> {
+    fn bounds(&self) -> SharedResult<SharedBounds> {
         self.ask(|| {
             let mut bounds = self.log.bounds()?;
             if let Some(world) = self.process.world().filter(|world| world.is_troubled()) {
@@ -138,7 +134,7 @@ impl SharedLog for Link {
         })
     }
 
-    fn trim(&self, oldest: EntryIndex) -> Result<(), SharedError> {
+    fn trim(&self, oldest: EntryIndex) -> SharedResult<()> {
         self.ask(|| self.log.trim(oldest))
     }
 }

@@ -25,23 +25,17 @@ mod link;
 mod member;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use crate::Run;
 use crate::cluster::world::World;
 use crate::events::scenario::{Bug, Check};
+use crate::{Run, guarded};
 
 /// Acts of a phase.
 const ACTS: u64 = 160;
 
 /// Runs one seed: so many phases, between which all nodes agree again.
 pub fn run_cluster(seed: u64, phases: u64) -> Run {
-    let world = World::new(seed);
-    let result = catch_unwind(AssertUnwindSafe(|| live(&world, phases))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
-    });
+    let mut world = World::new(seed);
+    let result = guarded(&mut world, |world| live(world, phases));
     let bug = result.err().map(|Bug(what)| what);
     let (hash, mut counts, tail) = {
         let record = world.record.lock();

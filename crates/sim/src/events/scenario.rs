@@ -219,13 +219,19 @@ pub(crate) struct World {
     pub(crate) env: Env,
 }
 
+/// A disk that fails, a clock that only moves when it is advanced, and an environment of both.
+pub(crate) fn machine(seed: u64, disk_seed: u64) -> (FaultyVfs, Arc<ManualClock>, Env) {
+    let vfs = FaultyVfs::new(disk_seed);
+    let clock = Arc::new(ManualClock::default());
+    clock.jump_wall_micros(1_700_000_000_000_000);
+    let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
+    let env = Env { vfs: Arc::new(vfs.clone()), clock: clock.clone(), random };
+    (vfs, clock, env)
+}
+
 impl World {
     pub(crate) fn new(seed: u64, disk_seed: u64) -> Self {
-        let vfs = FaultyVfs::new(disk_seed);
-        let clock = Arc::new(ManualClock::default());
-        clock.jump_wall_micros(1_700_000_000_000_000);
-        let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
-        let env = Env { vfs: Arc::new(vfs.clone()), clock: clock.clone(), random };
+        let (vfs, clock, env) = machine(seed, disk_seed);
         let dice = Dice::new(seed);
         let options = small_options(&dice);
         Self {

@@ -104,8 +104,7 @@ impl World for Consumers {
         self.projections = None;
     }
 
-    fn open(options: ropewalk::Options) -> Result<Database, Error> {
-        let db = options.open(std::path::Path::new(crate::events::scenario::DIR))?;
+    fn create(db: &Database) -> Result<(), Error> {
         // A comparison receives everything at once.
         let settings = GroupSettings {
             lease: LEASE,
@@ -114,7 +113,7 @@ impl World for Consumers {
             ..GroupSettings::new(Query::all())
         };
         db.consumer_groups(STORE)?.create("g", settings, None)?;
-        Ok(db)
+        Ok(())
     }
 
     fn reconcile(&mut self, db: &Database) -> Check {

@@ -294,8 +294,7 @@ impl World for DocumentsWorld {
         self.sessions.clear();
     }
 
-    fn open(options: ropewalk::Options) -> Result<Database, Error> {
-        let db = options.open(std::path::Path::new(crate::events::scenario::DIR))?;
+    fn create(db: &Database) -> Result<(), Error> {
         if db.documents().collections(DOCUMENT_DATABASE)?.is_empty() {
             let mut tx = db.begin();
             let mut documents = tx.documents();
@@ -310,7 +309,7 @@ impl World for DocumentsWorld {
             }
             tx.commit()?;
         }
-        Ok(db)
+        Ok(())
     }
 
     fn reconcile(&mut self, db: &Database) -> Check {

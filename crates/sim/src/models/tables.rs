@@ -11,7 +11,6 @@
 //! state at its place.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use ropewalk::tables::{
     ColumnDef, DefaultValue, ForeignKeyDef, IndexDef, KeyRange, LoadOptions, Row, TableDef, TablesError,
@@ -20,7 +19,7 @@ use ropewalk::tables::{
 use ropewalk::{Database, Durability, Error, Isolation, Transaction};
 
 use crate::Run;
-use crate::events::scenario::{Bug, Check, DIR, ensure};
+use crate::events::scenario::{Bug, Check, ensure};
 use crate::runs::restarts;
 use crate::runs::restarts::{Boots, World};
 use crate::runs::states::{States, Trouble, set};
@@ -162,8 +161,7 @@ impl World for TablesWorld {
         self.sessions.clear();
     }
 
-    fn open(options: ropewalk::Options) -> Result<Database, Error> {
-        let db = options.open(Path::new(DIR))?;
+    fn create(db: &Database) -> Result<(), Error> {
         if db.tables().names()?.is_empty() {
             let id = || ColumnDef::new("id", Type::INT8);
             let mut tx = db.begin();
@@ -183,7 +181,7 @@ impl World for TablesWorld {
             create(load.column(ColumnDef::new("pad", Type::TEXT)).index(IndexDef::on(["pad"])))?;
             tx.commit()?;
         }
-        Ok(db)
+        Ok(())
     }
 
     fn reconcile(&mut self, db: &Database) -> Check {

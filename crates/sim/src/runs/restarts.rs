@@ -6,7 +6,6 @@
 //! preserve. A [`World`] adds the steps and the model. [`exhaust`] ends a scenario at every operation of its
 //! disk.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +13,11 @@ use std::time::Duration;
 use ropewalk::engine::Env;
 use ropewalk::{Class, Database, Durability, Error};
 use ropewalk_sql::{SqlError, state};
-use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
+use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock};
 
 use crate::events::backups::{TARGET, take_copy};
 use crate::events::rng::Dice;
-use crate::events::scenario::{Bug, Check, DIR, End, ensure, small_options};
+use crate::events::scenario::{Bug, Check, DIR, End, ensure, machine, small_options};
 use crate::runs::crash_everywhere::Exhausted;
 use crate::{Counts, Run};
 
@@ -56,14 +55,20 @@ pub(crate) trait World {
     fn step(&mut self) -> Check;
     /// Drops the state that is lost with the process.
     fn leave(&mut self);
-    /// Opens the database, and creates what the scenario needs in it.
-    fn open(options: ropewalk::Options) -> Result<Database, Error> {
-        options.open(Path::new(DIR))
+    /// Creates what the scenario needs in a database, unless it exists.
+    fn create(_: &Database) -> Result<(), Error> {
+        Ok(())
     }
     /// After opening: checks that the contents are a state of the model, which becomes its newest.
     fn reconcile(&mut self, db: &Database) -> Check;
     /// Checks that the contents equal the model, and that the database finds no damage.
     fn compare(&mut self, db: &Database) -> Check;
+}
+
+fn open<W: World>(options: ropewalk::Options) -> Result<Database, Error> {
+    let db = options.open(Path::new(DIR))?;
+    W::create(&db)?;
+    Ok(db)
 }
 
 impl Boots {
@@ -73,11 +78,7 @@ impl Boots {
 
     /// The seed of the disk, which decides the outcome of a power cut, is separate.
     pub(crate) fn on_disk(seed: u64, disk_seed: u64) -> Self {
-        let vfs = FaultyVfs::new(disk_seed);
-        let clock = Arc::new(ManualClock::default());
-        clock.jump_wall_micros(1_700_000_000_000_000);
-        let random = Arc::new(SeededRandom::new(seed ^ 0x5eed));
-        let env = Env { vfs: Arc::new(vfs.clone()), clock: clock.clone(), random };
+        let (vfs, clock, env) = machine(seed, disk_seed);
         let dice = Dice::new(seed);
         Self {
             options: small_options(&dice),
@@ -267,7 +268,7 @@ impl Boots {
             self.faults_before = self.vfs.injected();
             self.counts.opens += 1;
             let env = Env { vfs: Arc::new(self.vfs.process()), ..self.env.clone() };
-            match W::open(self.options.clone().env(env)) {
+            match open::<W>(self.options.clone().env(env)) {
                 Ok(db) => {
                     self.db = Some(db);
                     break;
@@ -364,13 +365,9 @@ fn cut_at<W: World>(world: &mut W, steps: u64, at: Option<(u64, End)>) -> Check 
     world.compare(&db)
 }
 
-/// A panic is a bug like any other.
+/// Runs a world; a panic is a bug like any other.
 fn guarded<W: World>(mut world: W, body: impl FnOnce(&mut W) -> Check) -> Run {
-    let result = catch_unwind(AssertUnwindSafe(|| body(&mut world))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Bug(format!("panic: {}", text.unwrap_or("without a message"))))
-    });
+    let result = crate::guarded(&mut world, body);
     let boots = world.boots();
     boots.counts.faults = boots.vfs.injected();
     let tail = boots.trace.split_off(boots.trace.len().saturating_sub(TRACE_LINES));

@@ -2,13 +2,13 @@
 
 use ropewalk_sim::run_cluster;
 
+use crate::{find_nothing, run_twice};
+
 #[test]
 fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
     let (mut leaders, mut unknown, mut statements, mut distortions) = (0, 0, 0, 0);
-    for seed in 1..=20 {
-        let run = run_cluster(seed, 2);
-        assert!(run.bug.is_none(), "seed {seed}: {:?}\n{}", run.bug, run.tail.join("\n"));
-        assert!(run.counts.commits > 0 && run.counts.reads > 0, "seed {seed}: {:?}", run.counts);
+    for run in find_nothing(1..=20, |seed| run_cluster(seed, 2)) {
+        assert!(run.counts.commits > 0 && run.counts.reads > 0, "{:?}", run.counts);
         leaders += run.counts.leaders;
         unknown += run.counts.unknown;
         statements += run.counts.statements;
@@ -20,8 +20,5 @@ fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
 
 #[test]
 fn same_seed_is_the_same_run_of_a_cluster() {
-    for seed in 100..103 {
-        let [one, two] = [(), ()].map(|()| run_cluster(seed, 2));
-        assert_eq!((one.hash, one.counts), (two.hash, two.counts), "seed {seed}");
-    }
+    run_twice(100..103, |seed| run_cluster(seed, 2));
 }

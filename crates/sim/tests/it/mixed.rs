@@ -4,13 +4,12 @@ use ropewalk::Isolation;
 use ropewalk_sim::checker::{Level, Outcome, check};
 use ropewalk_sim::{race, run_mixed};
 
+use crate::{find_nothing, run_twice};
+
 #[test]
 fn histories_across_models_and_crashes_are_strictly_serializable() {
-    for seed in 1..=30 {
-        let run = run_mixed(seed, 6, Isolation::Serializable, Level::StrictSerializable);
-        assert!(run.bug.is_none(), "seed {seed}: {}\n{}", run.bug.unwrap_or_default(), run.tail.join("\n"));
-        assert!(run.counts.commits > 0, "seed {seed}: {:?}", run.counts);
-    }
+    let run = |seed| run_mixed(seed, 6, Isolation::Serializable, Level::StrictSerializable);
+    assert!(find_nothing(1..=30, run).iter().all(|run| run.counts.commits > 0));
 }
 
 #[test]
@@ -28,11 +27,7 @@ fn snapshot_isolation_has_write_skew_across_models_and_nothing_worse() {
 
 #[test]
 fn same_seed_is_the_same_history() {
-    for seed in 100..103 {
-        let [one, two] =
-            [(), ()].map(|()| run_mixed(seed, 4, Isolation::Serializable, Level::StrictSerializable));
-        assert_eq!((one.hash, one.counts), (two.hash, two.counts), "seed {seed}");
-    }
+    run_twice(100..103, |seed| run_mixed(seed, 4, Isolation::Serializable, Level::StrictSerializable));
 }
 
 #[test]

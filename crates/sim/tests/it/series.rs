@@ -2,19 +2,15 @@
 
 use ropewalk_sim::run_series;
 
+use crate::{find_nothing, run_twice};
+
 #[test]
 fn twenty_seeds_of_series_find_nothing() {
-    for seed in 1..=20 {
-        let run = run_series(seed, 6);
-        assert!(run.bug.is_none(), "seed {seed}: {:?}\n{}", run.bug, run.tail.join("\n"));
-    }
+    find_nothing(1..=20, |seed| run_series(seed, 6));
 }
 
 #[test]
 fn the_same_seed_is_the_same_run_of_series() {
-    for seed in 100..103 {
-        let (one, two) = (run_series(seed, 4), run_series(seed, 4));
-        assert_eq!((one.hash, one.counts), (two.hash, two.counts), "seed {seed}");
-        assert!(one.counts.commits > 0);
-    }
+    let runs = run_twice(100..103, |seed| run_series(seed, 4));
+    assert!(runs.iter().all(|run| run.counts.commits > 0));
 }

@@ -2,20 +2,18 @@
 
 use ropewalk_sim::{Settings, exhaust, run};
 
+use crate::{find_nothing, lose_nothing, run_twice};
+
 #[test]
 fn sixty_seeds_find_nothing() {
-    for seed in 1..=60 {
-        let run = run(seed, &Settings::default());
-        assert!(run.bug.is_none(), "seed {seed}: {:?}\n{}", run.bug, run.tail.join("\n"));
-    }
+    find_nothing(1..=60, |seed| run(seed, &Settings::default()));
 }
 
 /// In seed 837 a failed read rejects the first request of a group, and a power cut follows before the group settles: the
 /// later requests of the group may survive, and the model has to allow it.
 #[test]
 fn seed_with_a_failed_read_in_an_unsettled_group_finds_nothing() {
-    let run = run(837, &Settings::default());
-    assert!(run.bug.is_none(), "{:?}\n{}", run.bug, run.tail.join("\n"));
+    find_nothing([837], |seed| run(seed, &Settings::default()));
 }
 
 /// Seed 12 found that an opening removed runs that the manifest of a power cut named, seed 2 the loss in a
@@ -24,24 +22,15 @@ fn seed_with_a_failed_read_in_an_unsettled_group_finds_nothing() {
 #[test]
 fn power_cut_or_kill_at_every_operation_of_a_short_workload_loses_nothing() {
     for (seed, steps) in [(2, 30), (7, 30), (12, 80)] {
-        let done = exhaust(seed, steps, 2);
-        assert!(done.points > 30, "the workload does something: {}", done.points);
-        if let Some((point, disk_seed, run)) = done.failure {
-            let (bug, tail) = (run.bug, run.tail.join("\n"));
-            panic!("seed {seed}, end at operation {point}, disk seed {disk_seed}: {bug:?}\n{tail}");
-        }
+        lose_nothing(seed, exhaust(seed, steps, 2));
     }
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
     let settings = Settings { boots: 4, ..Settings::default() };
-    let twice = |seed| (run(seed, &settings), run(seed, &settings));
-    for seed in 100..106 {
-        let (one, two) = twice(seed);
-        assert_eq!((one.hash, one.counts), (two.hash, two.counts), "seed {seed}");
-    }
-    assert_ne!(run(100, &settings).hash, run(101, &settings).hash);
+    let runs = run_twice(100..106, |seed| run(seed, &settings));
+    assert_ne!(runs[0].hash, runs[1].hash);
 }
 
 #[test]

@@ -2,19 +2,15 @@
 
 use ropewalk_sim::run_tables;
 
+use crate::{find_nothing, run_twice};
+
 #[test]
 fn eighty_seeds_find_nothing() {
-    for seed in 1..=80 {
-        let run = run_tables(seed, 6);
-        assert!(run.bug.is_none(), "seed {seed}: {:?}\n{}", run.bug, run.tail.join("\n"));
-    }
+    find_nothing(1..=80, |seed| run_tables(seed, 6));
 }
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for seed in 100..104 {
-        let (one, two) = (run_tables(seed, 4), run_tables(seed, 4));
-        assert_eq!((one.hash, one.counts), (two.hash, two.counts), "seed {seed}");
-        assert!(one.counts.commits > 0);
-    }
+    let runs = run_twice(100..104, |seed| run_tables(seed, 4));
+    assert!(runs.iter().all(|run| run.counts.commits > 0));
 }

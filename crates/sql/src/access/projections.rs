@@ -60,6 +60,9 @@ pub struct DamagedProjection {
     pub error: SqlError,
 }
 
+/// A projection, or why it cannot be read.
+type OrDamaged<T> = std::result::Result<T, Box<DamagedProjection>>;
+
 /// Declared projections by name, and those that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedProjections<T> {
@@ -92,6 +95,20 @@ impl ProjectionInfo {
             None => 0,
         };
         Ok(Self { stored, def, status, parked })
+    }
+
+    /// As [`ProjectionInfo::read`]; every error but one of the disk is damage of this projection.
+    fn read_or_damaged(
+        db: &Database,
+        snapshot: &Snapshot,
+        stored: StoredProjection,
+    ) -> Result<OrDamaged<Self>> {
+        let (name, store) = (stored.name.clone(), stored.store.clone());
+        match Self::read(db, snapshot, stored) {
+            Ok(info) => Ok(Ok(info)),
+            Err(error) if error.state == state::IO_ERROR => Err(error),
+            Err(error) => Ok(Err(Box::new(DamagedProjection { name, store, error }))),
+        }
     }
 
     /// `live`, `catching_up`, `rebuilding`, `paused` or `failed`.
@@ -279,19 +296,24 @@ pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<StoredP
     found.first().map(|row| StoredProjection::of_row(row)).transpose()
 }
 
+/// The declaration of a row, or why it cannot be read.
+fn stored(row: &[Value<'static>]) -> OrDamaged<StoredProjection> {
+    StoredProjection::of_row(row).map_err(|error| {
+        let text = |place: usize| row.get(place).and_then(Value::as_str).unwrap_or_default();
+        Box::new(DamagedProjection { name: text(0).into(), store: text(1).into(), error })
+    })
+}
+
 /// All declarations, by name.
 pub(crate) fn all(access: &mut Access<'_>) -> Result<ListedProjections<StoredProjection>> {
-    let (mut readable, mut damaged) = (Vec::new(), Vec::new());
+    let mut listed = ListedProjections { readable: Vec::new(), damaged: Vec::new() };
     for row in rows(access, DEFINITIONS, &KeyRange::all())? {
-        match StoredProjection::of_row(&row) {
-            Ok(stored) => readable.push(stored),
-            Err(error) => {
-                let text = |place: usize| row.get(place).and_then(Value::as_str).unwrap_or_default();
-                damaged.push(DamagedProjection { name: text(0).into(), store: text(1).into(), error });
-            }
+        match stored(&row) {
+            Ok(stored) => listed.readable.push(stored),
+            Err(damaged) => listed.damaged.push(*damaged),
         }
     }
-    Ok(ListedProjections { readable, damaged })
+    Ok(listed)
 }
 
 /// Returns all declared projections, by name.
@@ -347,14 +369,59 @@ pub fn projections_at(db: &Database, snapshot: &Snapshot) -> Result<ListedProjec
     let ListedProjections { readable: stored, mut damaged } = stored_projections(db, snapshot)?;
     let mut readable = Vec::with_capacity(stored.len());
     for stored in stored {
-        let (name, store) = (stored.name.clone(), stored.store.clone());
-        match ProjectionInfo::read(db, snapshot, stored) {
+        match ProjectionInfo::read_or_damaged(db, snapshot, stored)? {
             Ok(info) => readable.push(info),
-            Err(error) if error.state == state::IO_ERROR => return Err(error),
-            Err(error) => damaged.push(DamagedProjection { name, store, error }),
+            Err(one) => damaged.push(*one),
         }
     }
     Ok(ListedProjections { readable, damaged })
+}
+
+/// The state of the projections of `store` whose names come after `after`, by name. A damaged declaration whose
+/// store is not known is among those of every store. Cost of each entry: that of its projection's lag.
+///
+/// The iterator ends after an error: the table of declarations cannot be read; the disk.
+pub fn projections_after<'a>(
+    db: &'a Database,
+    snapshot: &'a Snapshot,
+    store: &'a str,
+    after: Option<&str>,
+) -> impl Iterator<Item = Result<OrDamaged<ProjectionInfo>>> + use<'a> {
+    let is_listed = move |place: &str| place == store || place.is_empty();
+    let mut access = Access::Snapshot(db, snapshot);
+    let mut after = after.map(str::to_owned);
+    let mut has_ended = false;
+    let mut next = move || -> Result<Option<OrDamaged<StoredProjection>>> {
+        loop {
+            let range = match &after {
+                Some(after) => KeyRange::all().after([Value::text(after.as_str())]),
+                None => KeyRange::all(),
+            };
+            let rows = first_rows(&mut access, DEFINITIONS, &range, 1)?;
+            let Some(row) = rows.first() else { return Ok(None) };
+            let found = stored(row);
+            let (name, place) = match &found {
+                Ok(stored) => (&stored.name, &stored.store),
+                Err(damaged) => (&damaged.name, &damaged.store),
+            };
+            after = Some(name.clone());
+            if is_listed(place) {
+                return Ok(Some(found));
+            }
+        }
+    };
+    std::iter::from_fn(move || {
+        if has_ended {
+            return None;
+        }
+        let entry = next().and_then(|found| match found {
+            None => Ok(None),
+            Some(Ok(stored)) => ProjectionInfo::read_or_damaged(db, snapshot, stored).map(Some),
+            Some(Err(damaged)) => Ok(Some(Err(damaged))),
+        });
+        has_ended = !matches!(entry, Ok(Some(_)));
+        entry.transpose()
+    })
 }
 
 /// Returns the state of one declared projection.

@@ -151,7 +151,7 @@ pub(super) fn lowered(expr: &Expr, columns: &[String]) -> Result<TableExpr> {
         }
         // The tables model combines numeric types without a cast.
         Expr::Cast(inner, ty) if rank(*ty).is_some() && is_number(inner) => lowered(inner, columns)?,
-        Expr::Cast(inner, _) if inner.is_null() => TableExpr::Literal(ropewalk::tables::Value::Null),
+        expr if expr.is_null() => TableExpr::Literal(ropewalk::tables::Value::Null),
         _ => {
             return Err(SqlError::unsupported(
                 "this expression in a definition",

@@ -258,9 +258,15 @@ impl AdvisoryCall {
             Asks::Unlock => Ok(Value::Bool(self.held.give_back(key, self.is_shared))),
             Asks::Try => Ok(Value::Bool(self.held.take(key, self.is_shared, self.in_transaction)?)),
             Asks::Lock => {
+                // A wait in the engine may be cancelled, and its statement answered, while it sleeps or takes the lock.
+                cx.interrupt.check_now(cx.env)?;
                 while !self.held.take(key, self.is_shared, self.in_transaction)? {
-                    cx.interrupt.check_now(cx.env)?;
                     cx.env.clock.sleep(LOOK);
+                    cx.interrupt.check_now(cx.env)?;
+                }
+                if let Err(ended) = cx.interrupt.check_now(cx.env) {
+                    self.held.give_back(key, self.is_shared);
+                    return Err(ended);
                 }
                 Ok(Value::text(""))
             }

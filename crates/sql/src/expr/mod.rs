@@ -72,6 +72,10 @@ pub(crate) enum Expr {
     /// The value of a subquery that is evaluated before.
     Subquery(usize),
     Cast(Box<Expr>, Type),
+    /// NULL of a type: a strict operator or function over a NULL, or a filter that is never true. The
+    /// expression as written is never evaluated; grouping and the level of an aggregate depend on the columns
+    /// in it.
+    Folded(Box<Expr>, Type),
     Not(Box<Expr>),
     And(Vec<Expr>),
     Or(Vec<Expr>),
@@ -364,6 +368,7 @@ impl Expr {
                 bounds::check_made(&value)?;
                 value
             }
+            Self::Folded(..) => Value::Null,
             Self::Not(inner) => from_truth(truth(&inner.eval(cx, input)?).map(|t| !t)),
             Self::And(parts) => return junction(parts, false, cx, input),
             Self::Or(parts) => return junction(parts, true, cx, input),
@@ -534,6 +539,7 @@ impl Expr {
             | Self::Subquery(_) => {}
             Self::Inner(_, left) => left.iter().for_each(|left| each(left)),
             Self::Cast(a, _)
+            | Self::Folded(a, _)
             | Self::Not(a)
             | Self::Negate(a)
             | Self::IsNull(a, _)
@@ -607,6 +613,7 @@ impl Expr {
                 Self::Enum(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
             }
             Self::Cast(a, ty) => Self::Cast(boxed(a), ty),
+            Self::Folded(a, ty) => Self::Folded(boxed(a), ty),
             Self::Not(a) => Self::Not(boxed(a)),
             Self::Negate(a) => Self::Negate(boxed(a)),
             Self::IsNull(a, n) => Self::IsNull(boxed(a), n),
@@ -675,6 +682,7 @@ impl Expr {
         match self {
             Self::Const(value) => value.is_null(),
             Self::Cast(inner, _) => inner.is_null(),
+            Self::Folded(..) => true,
             _ => false,
         }
     }
@@ -698,12 +706,13 @@ impl Expr {
         if is_strict {
             self.for_parts(&mut |part| has_null |= part.is_null());
         }
-        if has_null && self.varies() { Self::Cast(Box::new(Self::Const(Value::Null)), ty) } else { self }
+        if has_null && self.varies() { Self::Folded(Box::new(self), ty) } else { self }
     }
 
     /// True when it consists of more than constants and expressions over constants.
     fn varies(&self) -> bool {
         let mut varies = match self {
+            Self::Folded(..) => return false,
             Self::Param(_)
             | Self::Column(_)
             | Self::Outer(..)

@@ -84,9 +84,9 @@ impl Sorted {
         }
         for (key, lookup) in keys.iter().zip(&mut lookups) {
             if let Some(lookup) = lookup
-                && (!filters || lookup.run.may_contain(lookup.hash))
+                && (!filters || lookup.run.may_contain(lookup.hash)?)
             {
-                lookup.spot = lookup.run.locate(key);
+                lookup.spot = lookup.run.locate(key)?;
             }
         }
         for ((key, found), lookup) in keys.iter().zip(found).zip(&lookups) {

@@ -89,7 +89,7 @@ impl RunScanner {
         self.next_block += 1;
         let run = self.run.clone();
         let outside = || run.corrupt(index, "block inside the run");
-        let (at, len) = run.footer.block_at(index).ok_or_else(outside)?;
+        let (at, len) = run.index()?.block_at(index).ok_or_else(outside)?;
         if index >= self.chunk_end {
             self.read_chunk(index, at)?;
         }
@@ -108,9 +108,10 @@ impl RunScanner {
     }
 
     fn read_chunk(&mut self, first: usize, at: u64) -> Result<(), StoreError> {
+        let index = self.run.index()?;
         let mut end = first;
         let mut end_at = at;
-        while let Some((start, len)) = self.run.footer.block_at(end)
+        while let Some((start, len)) = index.block_at(end)
             && (end == first || start + len as u64 - at <= CHUNK_BYTES)
         {
             end += 1;

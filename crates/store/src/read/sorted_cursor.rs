@@ -335,7 +335,7 @@ impl<'a> SortedCursor<'a> {
     fn raw_seek(&mut self, key: &[u8], at: Seq) -> Result<bool, StoreError> {
         let Some(run) = self.sorted.find(key) else { return self.enter_run(0) };
         let Some(current) = self.sorted.runs.get(run) else { return Ok(false) };
-        let block = match current.footer.fences.locate(key) {
+        let block = match current.index()?.fences.locate(key) {
             Place::Before => 0,
             Place::Block(block) => block,
             Place::After => return self.enter_run(run + 1),

@@ -138,16 +138,22 @@ impl StoreView {
 
     /// False when no key that starts with `prefix` and has exactly [`KeyspaceOptions::filter_ignores_last`] more bytes
     /// is in any run. Checks filters only; true for runs without a filter.
-    pub fn may_contain_prefix(&self, keyspace: Keyspace, prefix: &[u8]) -> bool {
-        let Ok(keyspace) = self.keyspace(keyspace) else { return false };
+    ///
+    /// # Errors
+    /// A filter that is needed for the first time cannot be read, or is damaged.
+    pub fn may_contain_prefix(&self, keyspace: Keyspace, prefix: &[u8]) -> Result<bool, StoreError> {
+        let Ok(keyspace) = self.keyspace(keyspace) else { return Ok(false) };
         let ignored = keyspace.options.filter_ignores_last;
         let hash = hash64(prefix);
         let end = ropewalk_base::keys::prefix_end(prefix);
-        keyspace.runs().any(|run| {
+        for run in keyspace.runs() {
             let apart =
                 run.ends_before(prefix) || end.as_ref().is_some_and(|end| run.start() >= end.as_slice());
-            !apart && (run.footer.options.filter_ignores_last != ignored || run.may_contain(hash))
-        })
+            if !apart && (run.footer.options.filter_ignores_last != ignored || run.may_contain(hash)?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A cursor over the runs alone, see [`Cursor::merged`].

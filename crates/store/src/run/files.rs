@@ -100,8 +100,12 @@ impl Files {
         }
     }
 
+    pub(crate) fn name(id: u64) -> String {
+        format!("{id:016x}.run")
+    }
+
     pub(crate) fn path(&self, id: u64) -> PathBuf {
-        self.dir.join(format!("{id:016x}.run"))
+        self.dir.join(Self::name(id))
     }
 
     /// The number that the next file will get.

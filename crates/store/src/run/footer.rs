@@ -1,29 +1,30 @@
-//! The end of a run: the data that a reader holds in memory, found from the last bytes of the file.
+//! The end of a run: the data that a reader holds from the opening on, found from the last bytes of the file.
 //!
 //! ```text
-//! Run                                                        Trailer, 36 bytes, little-endian
-//! ┌─────────┬─────────┬───┬────────┬─────────┐               ┌────┬───┬────────────┬──────────────────────────┐
-//! │ block 0 │ block 1 │ … │ footer │ trailer │               │ 0  │ 8 │ footer_at  │ offset of the footer     │
-//! └─────────┴─────────┴───┴────────┴─────────┘               │ 8  │ 8 │ footer_len │ bytes                    │
-//!                                                            │ 16 │ 4 │ footer_crc │ CRC-32C of the footer    │
-//! Footer: see `Footer::encode` and docs/format/run.md        │ 20 │ 4 │ crc        │ CRC-32C of bytes 0 .. 20 │
-//!                                                            │ 24 │ 4 │ version    │ 1                        │
-//!                                                            │ 28 │ 8 │ magic      │ "ROPE-RUN"               │
-//!                                                            └────┴───┴────────────┴──────────────────────────┘
+//! Run                                                                     Trailer, 36 bytes, little-endian
+//! ┌─────────┬─────────┬───┬───────┬────────┬────────┬─────────┐           ┌────┬───┬────────────┬──────────────────────────┐
+//! │ block 0 │ block 1 │ … │ index │ filter │ footer │ trailer │           │ 0  │ 8 │ footer_at  │ offset of the footer     │
+//! └─────────┴─────────┴───┴───────┴────────┴────────┴─────────┘           │ 8  │ 8 │ footer_len │ bytes                    │
+//!                                                                         │ 16 │ 4 │ footer_crc │ CRC-32C of the footer    │
+//! Footer: see `Footer::encode` and docs/format/run.md. In version 1       │ 20 │ 4 │ crc        │ CRC-32C of bytes 0 .. 20 │
+//! index and filter were a part of the footer.                             │ 24 │ 4 │ version    │ 2                        │
+//!                                                                         │ 28 │ 8 │ magic      │ "ROPE-RUN"               │
+//!                                                                         └────┴───┴────────────┴──────────────────────────┘
 //! ```
 
 use ropewalk_base::{DecodeError, Decoder, Seq, crc32c, put_bytes, put_u32, put_u64, put_varint};
 
 use crate::options::{Keyspace, KeyspaceOptions};
-use crate::run::fences::Fences;
-use crate::run::filter::Filter;
+use crate::run::filter::{Filter, LINE_BYTES};
+use crate::run::index::Index;
 use crate::run::range_tombstones::RangeSet;
+use crate::run::section::Section;
 
 pub(crate) const TRAILER_BYTES: usize = 36;
 pub(crate) const MAGIC: [u8; 8] = *b"ROPE-RUN";
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
-/// Everything about a run but its blocks.
+/// Everything about a run but its blocks, its index and its filter.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Footer {
     pub(crate) keyspace: Keyspace,
@@ -39,9 +40,20 @@ pub(crate) struct Footer {
     pub(crate) min_key: Vec<u8>,
     pub(crate) max_key: Vec<u8>,
     pub(crate) ranges: RangeSet,
-    pub(crate) fences: Fences,
-    /// Start of every block and the end of the last; `None` when block `i` starts at `i * block_bytes`.
-    pub(crate) offsets: Option<Vec<u64>>,
+    pub(crate) blocks: usize,
+    /// Straight lines of the model; zero without a model.
+    pub(crate) model_pieces: u64,
+    /// Empty in version 1.
+    pub(crate) index: Section,
+    /// Empty in version 1, and without a filter.
+    pub(crate) filter: Section,
+}
+
+/// A footer, with the index and the filter if they are in memory already.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Parts {
+    pub(crate) footer: Footer,
+    pub(crate) index: Option<Index>,
     pub(crate) filter: Option<Filter>,
 }
 
@@ -57,21 +69,40 @@ impl Footer {
         put_bytes(out, &self.min_key);
         put_bytes(out, &self.max_key);
         self.ranges.encode(out);
-        put_varint(out, self.fences.len() as u64);
-        self.fences.encode(out);
-        out.push(u8::from(self.offsets.is_some()));
-        for &offset in self.offsets.iter().flatten() {
-            put_u64(out, offset);
-        }
-        put_varint(out, self.filter.as_ref().map_or(0, |f| f.lines() as u64));
-        if let Some(filter) = &self.filter {
-            filter.encode(out);
-        }
+        put_varint(out, self.blocks as u64);
+        put_varint(out, self.model_pieces);
+        self.index.encode(out);
+        self.filter.encode(out);
     }
 
-    /// Reads a footer whose checksum matched; `footer_at` bounds the blocks.
-    pub(crate) fn decode(bytes: &[u8], footer_at: u64) -> Result<Self, DecodeError> {
+    /// Reads a footer of format `version` whose checksum matched; everything else lies before `footer_at`.
+    pub(crate) fn decode(version: u32, bytes: &[u8], footer_at: u64) -> Result<Parts, DecodeError> {
         let decoder = &mut Decoder::new(bytes);
+        let mut footer = Self::decode_summary(decoder)?;
+        let (index, filter);
+        if version == 1 {
+            let decoded = Index::decode(&footer, footer_at, decoder)?;
+            footer.model_pieces = decoded.fences.pieces().unwrap_or(0) as u64;
+            let lines = decoder.varint("filter size")? as usize;
+            let lines = decoder.take(lines.saturating_mul(LINE_BYTES), "filter")?;
+            (index, filter) = (Some(decoded), Some(Filter::decode(lines)));
+        } else {
+            footer.model_pieces = decoder.varint("pieces of the model")?;
+            let offset = decoder.offset();
+            [footer.index, footer.filter] = Section::decode_pair(footer_at, decoder)?;
+            if !footer.filter.bytes.is_multiple_of(LINE_BYTES as u64) {
+                return Err(DecodeError { what: "filter of whole lines", offset });
+            }
+            (index, filter) = (None, (footer.filter.bytes == 0).then(Filter::default));
+        }
+        if !decoder.is_empty() {
+            return Err(DecodeError { what: "end of the footer", offset: decoder.offset() });
+        }
+        Ok(Parts { footer, index, filter })
+    }
+
+    /// Reads the fields up to the number of blocks, which are the same in all versions.
+    fn decode_summary(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let keyspace = decoder.varint("keyspace")?;
         let keyspace =
             u16::try_from(keyspace).map_err(|_| DecodeError { what: "16-bit keyspace", offset: 0 })?;
@@ -84,30 +115,11 @@ impl Footer {
         let min_key = decoder.bytes("first key")?.to_vec();
         let max_key = decoder.bytes("last key")?.to_vec();
         let ranges = RangeSet::decode(decoder)?;
-        let blocks = decoder.varint("block count")? as usize;
-        let fences = Fences::decode(blocks, (&min_key, &max_key), decoder)?;
         let offset = decoder.offset();
-        let offsets = match decoder.u8("block offsets")? {
-            0 => None,
-            _ => {
-                let bytes = decoder.take(blocks.saturating_add(1).saturating_mul(8), "block offsets")?;
-                Some(bytes.as_chunks::<8>().0.iter().map(|o| u64::from_le_bytes(*o)).collect::<Vec<u64>>())
-            }
-        };
-        let end = match &offsets {
-            Some(offsets) if !offsets.is_sorted_by(|a, b| a < b) => None,
-            Some(offsets) => offsets.last().copied(),
-            None => (blocks as u64).checked_mul(u64::from(options.block_bytes)),
-        };
-        if end != Some(footer_at) || (entries == 0) != (blocks == 0) {
-            return Err(DecodeError { what: "block offsets that end at the footer", offset });
+        let blocks = decoder.varint("block count")? as usize;
+        if (entries == 0) != (blocks == 0) {
+            return Err(DecodeError { what: "blocks exactly if there are entries", offset });
         }
-        let lines = decoder.varint("filter size")? as usize;
-        let filter = if lines == 0 { None } else { Some(Filter::decode(lines, decoder)?) };
-        if !decoder.is_empty() {
-            return Err(DecodeError { what: "end of the footer", offset: decoder.offset() });
-        }
-        let (min_seq, max_seq) = (Seq(min_seq), Seq(max_seq));
         Ok(Self {
             keyspace: Keyspace(keyspace),
             options,
@@ -115,31 +127,16 @@ impl Footer {
             tombstones,
             superseded,
             raw_bytes,
-            min_seq,
-            max_seq,
+            min_seq: Seq(min_seq),
+            max_seq: Seq(max_seq),
             min_key,
             max_key,
             ranges,
-            fences,
-            offsets,
-            filter,
+            blocks,
+            model_pieces: 0,
+            index: Section::default(),
+            filter: Section::default(),
         })
-    }
-
-    /// Offset and length of a block in the file.
-    #[inline]
-    pub(crate) fn block_at(&self, index: usize) -> Option<(u64, usize)> {
-        match &self.offsets {
-            None if index < self.fences.len() => {
-                let bytes = self.options.block_bytes;
-                Some((index as u64 * u64::from(bytes), bytes as usize))
-            }
-            None => None,
-            Some(offsets) => {
-                let (start, end) = (*offsets.get(index)?, *offsets.get(index + 1)?);
-                Some((start, usize::try_from(end - start).ok()?))
-            }
-        }
     }
 }
 
@@ -163,6 +160,7 @@ pub(crate) enum TrailerError {
 }
 
 pub(crate) struct Trailer {
+    pub(crate) version: u32,
     pub(crate) footer_at: u64,
     pub(crate) footer_len: u64,
     pub(crate) footer_crc: u32,
@@ -182,12 +180,12 @@ impl Trailer {
         if magic != MAGIC {
             return Err(TrailerError::Foreign(magic));
         }
-        if version != VERSION {
+        if !(1..=VERSION).contains(&version) {
             return Err(TrailerError::Version(version));
         }
         if crc != body {
             return Err(TrailerError::Damaged);
         }
-        Ok(Self { footer_at, footer_len, footer_crc })
+        Ok(Self { version, footer_at, footer_len, footer_crc })
     }
 }

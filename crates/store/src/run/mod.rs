@@ -1,6 +1,6 @@
 //! A run: one sorted immutable file. Found by key through fences and model, read in place where it is mapped.
 //!
-//!   key ─▶ fences (model) ─▶ block ─▶ first touch? check the checksum ─▶ heads ─▶ value, where it lies
+//!   key ─▶ index: fences (model) ─▶ block ─▶ first touch? check the checksum ─▶ heads ─▶ value, where it lies
 //!
 //! Two ways to the bytes, one decoder: a mapping, or read calls through the bounded cache of decoded blocks (compressed
 //! blocks always take the cache).
@@ -15,19 +15,22 @@ pub(crate) mod fences;
 pub(crate) mod files;
 pub(crate) mod filter;
 pub(crate) mod footer;
+pub(crate) mod index;
+mod opening;
 pub(crate) mod prefix;
 pub(crate) mod range_tombstones;
 pub(crate) mod search;
+mod section;
 pub(crate) mod value;
 pub(crate) mod writer;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use ropewalk_base::Seq;
 use ropewalk_base::sync::Mutex;
-use ropewalk_base::{Seq, crc32c};
-use ropewalk_vfs::{File, Mapping, OpenMode};
+use ropewalk_vfs::{File, Mapping};
 
 use crate::error::StoreError;
 use crate::options::{Compression, KeyspaceOptions};
@@ -35,7 +38,9 @@ use crate::prefetch::prefetch;
 use crate::run::block::{Block, Damage};
 use crate::run::fences::Spot;
 use crate::run::files::Files;
-use crate::run::footer::{Footer, TRAILER_BYTES, Trailer, TrailerError};
+use crate::run::filter::Filter;
+use crate::run::footer::Footer;
+use crate::run::index::Index;
 use crate::run::search::NEAR;
 use crate::run::value::{Entry, Value};
 
@@ -106,6 +111,23 @@ pub(crate) struct Run {
     pub(crate) bytes: u64,
     pub(crate) footer: Footer,
     file: Arc<dyn File>,
+    /// The blocks may be read in place.
+    may_map: bool,
+    /// This process wrote the file.
+    is_own: bool,
+    /// Loaded by the first read of a block.
+    access: OnceLock<BlockAccess>,
+    /// Loaded by the first question; without lines if the run has no filter.
+    filter: OnceLock<Filter>,
+    /// Scanned blocks that are still mapped, as far as they adjoin: first and last.
+    walked: Mutex<(usize, usize)>,
+    files: Arc<Files>,
+    doomed: AtomicBool,
+}
+
+/// Everything that reading a block needs.
+struct BlockAccess {
+    index: Index,
     /// The blocks can be read in place from here.
     mapping: Option<Mapping>,
     /// One bit per block whose checksum was seen to match; `None` when this process wrote the file.
@@ -114,10 +136,6 @@ pub(crate) struct Run {
     block_entries: usize,
     /// Bytes of an entry's data, on average, if prefetching them at a guess pays; else 0.
     data_bytes: usize,
-    /// Scanned blocks that are still mapped, as far as they adjoin: first and last.
-    walked: Mutex<(usize, usize)>,
-    files: Arc<Files>,
-    doomed: AtomicBool,
 }
 
 impl Drop for Run {
@@ -137,115 +155,33 @@ impl std::fmt::Debug for Run {
 }
 
 impl Run {
-    /// Takes over a file that this process has just written and synced.
-    pub(crate) fn written(
-        files: &Arc<Files>,
-        id: u64,
-        file: Arc<dyn File>,
-        bytes: u64,
-        footer: Footer,
-    ) -> Result<Self, StoreError> {
-        let run = Self::assemble(files, id, file, bytes, footer, None)?;
-        if let Some(mapping) = &run.mapping
-            && files.runs_fit_memory()
-        {
-            mapping.populate();
-        }
-        run.doomed.store(true, Ordering::Release);
-        Ok(run)
-    }
-
-    /// Opens a run that the manifest names, reading its footer only.
-    pub(crate) fn open(files: &Arc<Files>, id: u64, bytes: u64) -> Result<Self, StoreError> {
-        let path = files.path(id);
-        let file = files.env.vfs.open(&path, OpenMode::Read).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => StoreError::Missing { path: path.clone() },
-            _ => StoreError::Io { op: "open", path: path.clone(), source },
-        })?;
-        let found = file.len().map_err(StoreError::io("length of", &path))?;
-        let footer = Self::read_footer(&path, &*file, found)?;
-        if found != bytes {
-            return Err(StoreError::corrupt(&path, found.min(bytes), "file length as in the manifest"));
-        }
-        let words = footer.fences.len().div_ceil(64);
-        let verified = std::iter::repeat_with(AtomicU64::default).take(words).collect();
-        Self::assemble(files, id, file, bytes, footer, Some(verified))
-    }
-
-    fn read_footer(path: &Path, file: &dyn File, bytes: u64) -> Result<Footer, StoreError> {
-        let trailer_at = bytes
-            .checked_sub(TRAILER_BYTES as u64)
-            .ok_or_else(|| StoreError::corrupt(path, bytes, "run trailer (the file is too short)"))?;
-        let mut trailer = [0; TRAILER_BYTES];
-        file.read_exact_at(&mut trailer, trailer_at).map_err(StoreError::io("read", path))?;
-        let trailer = Trailer::decode(&trailer).map_err(|error| match error {
-            TrailerError::Foreign(found) => StoreError::Foreign { path: path.to_owned(), kind: "run", found },
-            TrailerError::Version(found) => {
-                StoreError::Version { path: path.to_owned(), found, supported: crate::run::footer::VERSION }
-            }
-            TrailerError::Damaged => StoreError::corrupt(path, trailer_at, "checksum of the run trailer"),
-        })?;
-        if trailer.footer_at.checked_add(trailer.footer_len) != Some(trailer_at) {
-            return Err(StoreError::corrupt(path, trailer_at, "footer that ends at the trailer"));
-        }
-        let mut footer = vec![0; trailer.footer_len as usize];
-        file.read_exact_at(&mut footer, trailer.footer_at).map_err(StoreError::io("read", path))?;
-        if crc32c(&footer) != trailer.footer_crc {
-            return Err(StoreError::corrupt(path, trailer.footer_at, "checksum of the run footer"));
-        }
-        Footer::decode(&footer, trailer.footer_at)
-            .map_err(|e| StoreError::corrupt(path, trailer.footer_at + e.offset as u64, e.what))
-    }
-
-    fn assemble(
-        files: &Arc<Files>,
-        id: u64,
-        file: Arc<dyn File>,
-        bytes: u64,
-        mut footer: Footer,
-        verified: Option<Box<[AtomicU64]>>,
-    ) -> Result<Self, StoreError> {
-        let path = files.path(id);
-        if !files.options.learned_index {
-            footer.fences.drop_model();
-        }
-        // Compressed blocks are unpacked into the cache; mapping them would keep both.
-        let mapping = if files.add_run(bytes) && footer.options.compression == Compression::None {
-            file.map().map_err(StoreError::io("map", &path)).inspect_err(|_| files.remove_run(bytes))?
-        } else {
-            None
-        };
-        let doomed = AtomicBool::new(false);
-        let (walked, files) = (Mutex::default(), files.clone());
-        let block_entries = footer.entries / footer.fences.len().max(1) as u64;
-        let block_entries = block_entries.min(u64::from(u32::MAX)) as usize;
-        let block_bytes = footer.block_at(0).map_or(0, |(_, bytes)| bytes);
-        let beside_data = block::HEADER_BYTES + footer.fences.shared() + INDEX_BYTES * block_entries;
-        let data_bytes = block_bytes.saturating_sub(beside_data).checked_div(block_entries).unwrap_or(0);
-        let data_bytes = if data_bytes > DATA_BYTES_MAX { 0 } else { data_bytes };
-        Ok(Self {
-            block_entries,
-            data_bytes,
-            id,
-            path,
-            bytes,
-            footer,
-            file,
-            mapping,
-            verified,
-            walked,
-            files,
-            doomed,
-        })
-    }
-
     /// The file is removed with the last reference, or stays, when the manifest names it.
     pub(crate) fn set_doomed(&self, doomed: bool) {
         self.doomed.store(doomed, Ordering::Release);
     }
 
+    /// The index, and the mapping if there is one.
+    #[inline]
+    fn access(&self) -> Result<&BlockAccess, StoreError> {
+        match self.access.get() {
+            Some(access) => Ok(access),
+            None => self.load_access(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> Result<&Index, StoreError> {
+        Ok(&self.access()?.index)
+    }
+
+    /// The mapping, if it was needed before and exists.
+    #[inline]
+    fn mapping(&self) -> Option<&Mapping> {
+        self.access.get()?.mapping.as_ref()
+    }
+
     pub(crate) fn blocks(&self) -> usize {
-        self.footer.fences.len()
+        self.footer.blocks
     }
 
     /// The smallest key that an entry or range tombstone of the run covers.
@@ -274,18 +210,20 @@ impl Run {
     }
 
     pub(crate) fn corrupt(&self, block: usize, what: Damage) -> StoreError {
-        let offset = self.footer.block_at(block).map_or(0, |(at, _)| at);
+        let place = self.access.get().and_then(|access| access.index.block_at(block));
+        let offset = place.map_or(0, |(at, _)| at);
         StoreError::corrupt(&self.path, offset, what)
     }
 
     /// The bytes of a block, checked on first touch.
     #[inline]
     pub(crate) fn block(&self, index: usize) -> Result<BlockRef<'_>, StoreError> {
-        if let Some(mapping) = &self.mapping
-            && let Some((at, len)) = self.footer.block_at(index)
+        let access = self.access()?;
+        if let Some(mapping) = &access.mapping
+            && let Some((at, len)) = access.index.block_at(index)
             && let Some(bytes) = mapping.get(at as usize..at as usize + len)
         {
-            if let Some(verified) = &self.verified {
+            if let Some(verified) = &access.verified {
                 self.check_once(verified, index, bytes)?;
             }
             return Ok(BlockRef::Mapped(bytes));
@@ -313,18 +251,17 @@ impl Run {
         if let Some(block) = self.files.cache.get(&key) {
             return Ok(BlockRef::Shared(block));
         }
-        let block = Arc::new(self.load(index)?);
+        let block = Arc::new(self.load(self.index()?, index)?);
         self.files.cache.insert(key, block.clone());
         Ok(BlockRef::Shared(block))
     }
 
-    /// Reads, checks and decompresses a block.
-    pub(crate) fn load(&self, index: usize) -> Result<Vec<u8>, StoreError> {
-        let (at, len) =
-            self.footer.block_at(index).ok_or_else(|| self.corrupt(index, "block inside the run"))?;
+    /// Reads, checks and decompresses a block that lies where `index` says.
+    pub(crate) fn load(&self, index: &Index, block: usize) -> Result<Vec<u8>, StoreError> {
+        let (at, len) = index.block_at(block).ok_or_else(|| self.corrupt(block, "block inside the run"))?;
         let mut stored = vec![0; len];
         self.read_stored(&mut stored, at)?;
-        self.unpack(index, stored)
+        self.unpack(block, stored)
     }
 
     /// Reads stored bytes as they are, unchecked; for sequential readers that take many blocks at once.
@@ -356,8 +293,12 @@ impl Run {
 
     /// False when no key of the run, cut as its filter cuts keys, has this hash.
     #[inline]
-    pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        self.footer.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
+    pub(crate) fn may_contain(&self, hash: u64) -> Result<bool, StoreError> {
+        let filter = match self.filter.get() {
+            Some(filter) => filter,
+            None => self.load_filter()?,
+        };
+        Ok(filter.may_contain(hash))
     }
 
     /// The part of `key` that the filter hashes.
@@ -367,46 +308,45 @@ impl Run {
     }
 
     /// The newest version of `key` that `at` sees, or `None`. Ignores range tombstones.
-    ///
     #[inline]
     pub(crate) fn get(&self, key: &[u8], at: Seq, probe: Probe) -> Result<Option<Entry<'_>>, StoreError> {
-        if matches!(probe, Probe::Early(hash) if !self.may_contain(hash)) {
-            return Ok(None);
+        match probe {
+            Probe::Early(hash) if !self.may_contain(hash)? => return Ok(None),
+            Probe::Late(hash) => self.prefetch_filter(hash),
+            Probe::Early(_) | Probe::Skip => {}
         }
-        if let Probe::Late(hash) = probe {
-            self.prefetch_filter(hash);
+        let Some(spot) = self.locate(key)? else { return Ok(None) };
+        match probe {
+            Probe::Late(hash) if !self.may_contain(hash)? => Ok(None),
+            _ => self.search(spot, key, at),
         }
-        let Some(spot) = self.locate(key) else { return Ok(None) };
-        if matches!(probe, Probe::Late(hash) if !self.may_contain(hash)) {
-            return Ok(None);
-        }
-        self.search(spot, key, at)
     }
 
     /// Place of `key`; starts loading the cache lines of its block. `None` outside of the run.
     #[inline]
-    pub(crate) fn locate(&self, key: &[u8]) -> Option<Spot> {
-        let spot = self.footer.fences.spot(key)?;
-        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(spot.block)) {
+    pub(crate) fn locate(&self, key: &[u8]) -> Result<Option<Spot>, StoreError> {
+        let access = self.access()?;
+        let Some(spot) = access.index.fences.spot(key) else { return Ok(None) };
+        if let (Some(mapping), Some((at, _))) = (&access.mapping, access.index.block_at(spot.block)) {
             // Header, heads, and the end of the entry's data, at the same time: their places follow from the
             // average.
-            let (at, entry) = (at as usize, spot.of(self.block_entries));
-            let heads_at = at + block::HEADER_BYTES + self.footer.fences.shared();
+            let (at, entry) = (at as usize, spot.of(access.block_entries));
+            let heads_at = at + block::HEADER_BYTES + access.index.fences.shared();
             prefetch(mapping, at, 1);
             prefetch(mapping, (heads_at + 8 * entry).saturating_sub(8 * NEAR).max(at), HEAD_LINES);
-            prefetch(mapping, heads_at + 8 * self.block_entries + 2 * entry, 1);
-            if self.data_bytes > 0 {
-                let data_at = heads_at + INDEX_BYTES * self.block_entries + self.data_bytes * entry;
+            prefetch(mapping, heads_at + 8 * access.block_entries + 2 * entry, 1);
+            if access.data_bytes > 0 {
+                let data_at = heads_at + INDEX_BYTES * access.block_entries + access.data_bytes * entry;
                 prefetch(mapping, data_at.saturating_sub(64), DATA_LINES);
             }
         }
-        Some(spot)
+        Ok(Some(spot))
     }
 
     /// Prefetches the filter's cache line for `hash`.
     #[inline]
     pub(crate) fn prefetch_filter(&self, hash: u64) {
-        if let Some(filter) = &self.footer.filter {
+        if let Some(filter) = self.filter.get() {
             filter.prefetch(hash);
         }
     }
@@ -434,7 +374,9 @@ impl Run {
     /// Starts loading the first cache lines of a block that is read in place.
     #[inline]
     pub(crate) fn prefetch_block(&self, index: usize, lines: usize) {
-        if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(index)) {
+        if let Some(BlockAccess { index: blocks, mapping: Some(mapping), .. }) = self.access.get()
+            && let Some((at, _)) = blocks.block_at(index)
+        {
             prefetch(mapping, at as usize, lines);
         }
     }
@@ -443,7 +385,7 @@ impl Run {
     /// many, have covered [`RELEASE_BLOCKS`], their mapped pages are released, so that reading a large store
     /// in parts does not make all of it resident.
     pub(crate) fn walked(&self, low: usize, high: usize) {
-        if low == high || self.mapping.is_none() {
+        if low == high || self.mapping().is_none() {
             return;
         }
         let mut walked = self.walked.lock();
@@ -459,20 +401,28 @@ impl Run {
 
     /// Releases the mapped pages of blocks `from .. to` and of the huge pages around them.
     fn release(&self, from: usize, to: usize) {
-        let at = |index| self.footer.block_at(index).map(|(at, _)| at as usize);
-        if let (Some(mapping), Some(start), Some(end)) = (&self.mapping, at(from), at(to)) {
+        let Some(BlockAccess { index, mapping: Some(mapping), .. }) = self.access.get() else { return };
+        let at = |block| index.block_at(block).map(|(at, _)| at as usize);
+        if let (Some(start), Some(end)) = (at(from), at(to)) {
             mapping.release(start, end.saturating_sub(start));
         }
     }
 
-    /// Bytes of memory that the run holds besides mapped pages.
+    /// Bytes of memory that the run holds besides mapped pages: those of the parts that are loaded.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let offsets = self.footer.offsets.as_ref().map_or(0, |o| 8 * o.len());
-        let filter = self.footer.filter.as_ref().map_or(0, crate::run::filter::Filter::bytes);
-        self.footer.fences.bytes() + offsets + filter + self.verified.as_ref().map_or(0, |v| 8 * v.len())
+        let of_access = |access: &BlockAccess| {
+            access.index.bytes() + access.verified.as_ref().map_or(0, |verified| 8 * verified.len())
+        };
+        self.access.get().map_or(0, of_access) + self.filter.get().map_or(0, Filter::bytes)
     }
 
+    /// Straight lines of the model; zero without one.
+    pub(crate) fn model_pieces(&self) -> u64 {
+        if self.files.options.learned_index { self.footer.model_pieces } else { 0 }
+    }
+
+    /// True if blocks are read in place. Before the first read: if they may be.
     pub(crate) fn is_mapped(&self) -> bool {
-        self.mapping.is_some()
+        self.access.get().map_or(self.may_map, |access| access.mapping.is_some())
     }
 }

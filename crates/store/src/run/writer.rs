@@ -1,6 +1,6 @@
 //! Writes sorted entries into run files, each synced once, when it is full.
 //!
-//!   add(key, seq, value) ─▶ block ─▶ 1 MiB buffer ─▶ file ─▶ footer, sync ─▶ NewRun ─▶ Store::install
+//!   add(key, seq, value) ─▶ block ─▶ 1 MiB buffer ─▶ file ─▶ index, filter, footer, sync ─▶ NewRun ─▶ Store::install
 //!
 //! A new run has no owner until it is installed: dropping it, or the writer, removes its file.
 
@@ -16,8 +16,10 @@ use crate::run::block_builder::BlockBuilder;
 use crate::run::fences::FenceBuilder;
 use crate::run::files::Files;
 use crate::run::filter::Filter;
-use crate::run::footer::{Footer, put_trailer};
+use crate::run::footer::{Footer, Parts, VERSION, put_trailer};
+use crate::run::index::Index;
 use crate::run::range_tombstones::RangeSet;
+use crate::run::section::Section;
 use crate::run::{ENVELOPE_BYTES, Run};
 
 /// Bytes written at a time, at multiples of themselves: the kernel then keeps the file in pages of 2 MiB where it can,
@@ -337,7 +339,12 @@ impl Build {
         };
         assert_eq!(fences.len() + 1, self.offsets.len(), "each block has a fence");
         debug_assert!(self.min_key <= max_key, "the keys of a run ascend");
-        let footer_at = self.bytes();
+        let offsets = (!self.uniform).then(|| std::mem::take(&mut self.offsets));
+        let index = Index::new(fences, offsets, self.options.block_bytes);
+        let hashes = self.hashes.take().filter(|h| !h.is_empty());
+        let filter = hashes.map_or_else(Filter::default, |hashes| Filter::build(&hashes));
+        let index_at = self.put_section(|out| index.encode(out));
+        let filter_at = self.put_section(|out| filter.encode(out));
         let range_seqs = ranges.iter().flat_map(|f| f.seqs.iter().copied());
         let footer = Footer {
             keyspace: self.keyspace,
@@ -351,24 +358,38 @@ impl Build {
             min_key: std::mem::take(&mut self.min_key),
             max_key,
             ranges,
-            fences,
-            offsets: (!self.uniform).then(|| std::mem::take(&mut self.offsets)),
-            filter: self.hashes.take().filter(|h| !h.is_empty()).map(|hashes| Filter::build(&hashes)),
+            blocks: index.fences.len(),
+            model_pieces: index.fences.pieces().unwrap_or(0) as u64,
+            index: index_at,
+            filter: filter_at,
         };
+        self.put_footer(&footer);
+        self.write_out(usize::MAX)?;
+        let path = self.files.path(self.id);
+        self.file.sync_data().map_err(StoreError::io("sync", &path))?;
+        let parts = Parts { footer, index: Some(index), filter: Some(filter) };
+        let run = Run::written(&self.files, self.id, self.file.clone(), self.written, parts)?;
+        self.complete = true;
+        Ok(run)
+    }
+
+    /// Puts the bytes of a section into the buffer.
+    fn put_section(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Section {
+        let (at, start) = (self.bytes(), self.out.len());
+        encode(&mut self.out);
+        Section::new(at, self.out.get(start..).unwrap_or_default())
+    }
+
+    fn put_footer(&mut self, footer: &Footer) {
+        let footer_at = self.bytes();
         let mut bytes = Vec::new();
         footer.encode(&mut bytes);
         debug_assert_eq!(
-            Footer::decode(&bytes, footer_at).as_ref(),
-            Ok(&footer),
+            Footer::decode(VERSION, &bytes, footer_at).map(|parts| parts.footer).as_ref(),
+            Ok(footer),
             "a reader accepts the footer"
         );
         self.out.extend_from_slice(&bytes);
         put_trailer(&mut self.out, footer_at, &bytes);
-        self.write_out(usize::MAX)?;
-        let path = self.files.path(self.id);
-        self.file.sync_data().map_err(StoreError::io("sync", &path))?;
-        let run = Run::written(&self.files, self.id, self.file.clone(), self.written, footer)?;
-        self.complete = true;
-        Ok(run)
     }
 }

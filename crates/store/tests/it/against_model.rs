@@ -279,7 +279,7 @@ impl Bench {
                 && let Some(prefix) = key.len().checked_sub(self.keyspace_options.filter_ignores_last.into())
                 && view.get(self.keyspace, key, at).unwrap().is_some_and(|e| e.value.is_some())
             {
-                assert!(view.may_contain_prefix(self.keyspace, &key[..prefix]));
+                assert!(view.may_contain_prefix(self.keyspace, &key[..prefix]).unwrap());
             }
         }
         let mut cursor = Cursor::merged(&memtables, view, self.keyspace, at);

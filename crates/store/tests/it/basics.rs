@@ -227,6 +227,29 @@ fn runs_that_overlap_nothing_are_moved_and_not_written_again() {
 }
 
 #[test]
+fn stats_after_a_name_have_the_next_keyspaces_and_all_totals() {
+    let env = Env::memory();
+    let store = open(&env);
+    for name in ["b", "c", "a"] {
+        let keyspace = store.keyspace(name, KeyspaceOptions::default()).unwrap();
+        flush(&store, keyspace, 1, &[(b"k", Some(b"v"))]);
+    }
+    let all = store.stats();
+    let names = |after, limit| -> Vec<(String, u16)> {
+        let stats = store.stats_after(after, limit);
+        assert_eq!(stats.memory_bytes, all.memory_bytes);
+        stats.keyspaces.into_iter().map(|keyspace| (keyspace.name, keyspace.number)).collect()
+    };
+    let [a, b, c] = [("a", 2), ("b", 0), ("c", 1)].map(|(name, number)| (name.to_owned(), number));
+    assert_eq!(names(None, 9), [a.clone(), b.clone(), c.clone()]);
+    assert_eq!(names(None, 2), [a, b]);
+    assert_eq!(names(Some("b"), 2), std::slice::from_ref(&c));
+    assert_eq!(names(Some("bb"), 2), [c]);
+    assert!(names(Some("c"), 2).is_empty());
+    assert_eq!(store.stats_after(None, 9).keyspaces[1], all.keyspaces[0]);
+}
+
+#[test]
 fn filters_answer_for_prefixes() {
     let env = Env::memory();
     let store = open(&env);
@@ -242,7 +265,7 @@ fn filters_answer_for_prefixes() {
     }
     let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(1)]).unwrap();
     let view = store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
-    let passes = |tag: u64| view.may_contain_prefix(keyspace, &tag.to_be_bytes());
+    let passes = |tag: u64| view.may_contain_prefix(keyspace, &tag.to_be_bytes()).unwrap();
     assert!((0..2000).step_by(2).all(passes));
     assert!((1..2000).step_by(2).filter(|&t| passes(t)).count() < 60);
     assert!(!passes(5000));

@@ -130,7 +130,7 @@ fn foreign_files_and_formats_from_the_future_are_named() {
     future[version] = 9;
     replace(&env, &run, &future);
     let error = try_open(&env).unwrap_err();
-    assert!(matches!(error, StoreError::Version { found: 9, supported: 1, .. }));
+    assert!(matches!(error, StoreError::Version { found: 9, supported: 2, .. }));
     assert!(error.to_string().contains("format from the future"), "{error}");
     replace(&env, &run, &whole);
 

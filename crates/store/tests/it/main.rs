@@ -6,4 +6,5 @@ mod basics;
 mod damage;
 mod failures;
 mod golden;
+mod opening;
 mod power_cuts;

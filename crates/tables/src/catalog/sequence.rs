@@ -22,7 +22,7 @@ use ropewalk_engine::{Durability, Engine, EngineError, Keyspace, KvBatch};
 
 use crate::catalog::sequence_key;
 use crate::catalog::tables::Tables;
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 
 /// Numbers reserved at once.
 const BLOCK: i64 = 1024;
@@ -130,7 +130,7 @@ pub(crate) struct Sequences(Mutex<HashMap<u32, State>>);
 
 impl Sequences {
     /// A sequence as the newest visible commit stores it.
-    fn stored(engine: &Engine, catalog: Keyspace, sequence: u32) -> Result<State, TablesError> {
+    fn stored(engine: &Engine, catalog: Keyspace, sequence: u32) -> Result<State> {
         let snapshot = engine.snapshot();
         let fresh = State { steps: SequenceParams::default(), next: 1, reserved: 1, is_called: false };
         let stored = snapshot.read().get(catalog, &sequence_key(sequence))?;
@@ -141,7 +141,7 @@ impl Sequences {
     }
 
     /// The state of a sequence, which stays out of memory if it was not used.
-    fn state(&self, engine: &Engine, catalog: Keyspace, sequence: u32) -> Result<State, TablesError> {
+    fn state(&self, engine: &Engine, catalog: Keyspace, sequence: u32) -> Result<State> {
         let used = self.0.lock().get(&sequence).copied();
         used.map_or_else(|| Self::stored(engine, catalog, sequence), Ok)
     }
@@ -152,8 +152,8 @@ impl Sequences {
         engine: &Engine,
         catalog: Keyspace,
         sequence: u32,
-        change: impl FnOnce(&mut State) -> Result<(R, bool), TablesError>,
-    ) -> Result<R, TablesError> {
+        change: impl FnOnce(&mut State) -> Result<(R, bool)>,
+    ) -> Result<R> {
         let mut sequences = self.0.lock();
         let mut state = match sequences.get(&sequence) {
             Some(state) => *state,
@@ -170,13 +170,7 @@ impl Sequences {
     }
 
     /// Draws the next number.
-    pub(crate) fn next(
-        &self,
-        engine: &Engine,
-        catalog: Keyspace,
-        sequence: u32,
-        block: i64,
-    ) -> Result<i64, TablesError> {
+    pub(crate) fn next(&self, engine: &Engine, catalog: Keyspace, sequence: u32, block: i64) -> Result<i64> {
         self.with(engine, catalog, sequence, |state| {
             let steps = state.steps;
             let must_reserve = state.next == state.reserved;
@@ -205,8 +199,8 @@ impl Tables {
     fn with_sequence<R>(
         &self,
         sequence: u32,
-        change: impl FnOnce(&mut State) -> Result<(R, bool), TablesError>,
-    ) -> Result<R, TablesError> {
+        change: impl FnOnce(&mut State) -> Result<(R, bool)>,
+    ) -> Result<R> {
         self.model.sequences.with(&self.engine, self.model.spaces().catalog, sequence, change)
     }
 
@@ -215,7 +209,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of a write.
-    pub fn new_sequence(&self, steps: SequenceParams) -> Result<u32, TablesError> {
+    pub fn new_sequence(&self, steps: SequenceParams) -> Result<u32> {
         let sequence = self.model.new_object(&self.engine)?;
         let state = State { steps, next: steps.start, reserved: steps.start, is_called: false };
         self.with_sequence(sequence, |slot| {
@@ -229,7 +223,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`TablesError::Exhausted`].
-    pub fn next_number(&self, sequence: u32) -> Result<i64, TablesError> {
+    pub fn next_number(&self, sequence: u32) -> Result<i64> {
         self.model.sequences.next(&self.engine, self.model.spaces().catalog, sequence, BLOCK)
     }
 
@@ -237,7 +231,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`TablesError::OutOfBounds`].
-    pub fn set_number(&self, sequence: u32, number: i64, is_called: bool) -> Result<(), TablesError> {
+    pub fn set_number(&self, sequence: u32, number: i64, is_called: bool) -> Result<()> {
         self.with_sequence(sequence, |state| {
             let SequenceParams { least, greatest, increment, .. } = state.steps;
             if !state.steps.is_within(number) {
@@ -256,7 +250,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of a read.
-    pub fn sequence(&self, sequence: u32) -> Result<(SequenceParams, i64, bool), TablesError> {
+    pub fn sequence(&self, sequence: u32) -> Result<(SequenceParams, i64, bool)> {
         let catalog = self.model.spaces().catalog;
         let state = self.model.sequences.state(&self.engine, catalog, sequence)?;
         // Only a damaged state has no number before the next one.

@@ -17,7 +17,7 @@ use ropewalk_engine::{Engine, LastDefinition, ModelId};
 
 use crate::catalog::Spaces;
 use crate::catalog::sequence::Sequences;
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::Schema;
 
 /// Number of the tables model in commit records.
@@ -69,7 +69,7 @@ impl TablesModel {
     }
 
     /// A number for a new table, object or sequence.
-    pub(crate) fn new_object(&self, engine: &Engine) -> Result<u32, TablesError> {
+    pub(crate) fn new_object(&self, engine: &Engine) -> Result<u32> {
         let number = self.sequences.next(engine, self.spaces().catalog, OBJECTS, 64)?;
         u32::try_from(number).map_err(|_| TablesError::Exhausted { sequence: OBJECTS })
     }

@@ -8,9 +8,11 @@
 //! the same rows, and is retried with fewer rows. An interrupted build leaves the index declared; building
 //! it again continues from there.
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::object_range;
 use crate::catalog::tables::Tables;
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::TablesRead;
 use crate::row::keys::index_entry;
 use crate::schema::Index;
@@ -26,7 +28,7 @@ impl Tables {
     /// # Errors
     /// The name is taken by another index. Rows violate its uniqueness, or its expression fails for a row:
     /// the index is dropped then.
-    pub fn create_index(&self, table: &str, def: IndexDef) -> Result<(), TablesError> {
+    pub fn create_index(&self, table: &str, def: IndexDef) -> Result<()> {
         let index = self.insist(|tx| {
             let handle = tx.table(table)?;
             let schema = tx.schema(&handle)?;
@@ -43,7 +45,7 @@ impl Tables {
     ///
     /// # Errors
     /// As [`Tables::create_index`], of the first index that cannot be completed.
-    pub fn resume_builds(&self) -> Result<usize, TablesError> {
+    pub fn resume_builds(&self) -> Result<usize> {
         let mut resumed = 0;
         for name in self.names()? {
             let table = match self.table(&name) {
@@ -61,14 +63,14 @@ impl Tables {
     }
 
     /// Fills a declared index and publishes it.
-    fn complete(&self, table: &str, index: &Index) -> Result<(), TablesError> {
+    fn complete(&self, table: &str, index: &Index) -> Result<()> {
         self.fill(table, index).inspect_err(|_| {
             // A half-built index is useless; if the drop fails, too, the user can drop it.
             let _ = self.insist(|tx| tx.drop_index(table, &index.name));
         })
     }
 
-    fn fill(&self, table: &str, index: &Index) -> Result<(), TablesError> {
+    fn fill(&self, table: &str, index: &Index) -> Result<()> {
         let mut batch = BATCH;
         let mut next = Vec::new();
         loop {
@@ -94,7 +96,7 @@ impl TablesTx<'_> {
         index: &Index,
         next: &[u8],
         limit: usize,
-    ) -> Result<Option<Vec<u8>>, TablesError> {
+    ) -> Result<Option<Vec<u8>>> {
         let handle = self.table(table)?;
         let schema = self.schema(&handle)?;
         // Dropped meanwhile, or renewed by a TRUNCATE; the rows since then have their entries from their writers.
@@ -111,7 +113,9 @@ impl TablesTx<'_> {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < limit
             };
-            statement.tx().walk(&start, end.as_ref().map(<[u8; 4]>::as_slice), false, each)?;
+            statement
+                .tx()
+                .walk_rows(KeySpan::forward(&start, end.as_ref().map(<[u8; 4]>::as_slice)), each)?;
             for (key, value) in &rows {
                 let row = crate::row::Row::new(&schema, key, value);
                 if let Some(entry) = index_entry(&schema, index, &row.values()?, key)? {
@@ -126,7 +130,7 @@ impl TablesTx<'_> {
         })
     }
 
-    fn publish_index(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
+    fn publish_index(&mut self, table: &str, name: &str) -> Result<()> {
         let handle = self.table(table)?;
         let mut parts = self.schema(&handle)?.parts.clone();
         let unknown = || TablesError::UnknownIndex { table: table.to_owned(), index: name.to_owned() };

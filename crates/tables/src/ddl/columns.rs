@@ -1,6 +1,6 @@
 //! Adds, drops and changes columns, without a write to any row.
 
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::schema::define::{ColumnDef, DefaultValue};
 use crate::schema::enums::EnumType;
 use crate::schema::names::check_name;
@@ -16,7 +16,7 @@ fn checked_precision(
     column: &str,
     ty: Type,
     precision: Option<Precision>,
-) -> Result<Option<Precision>, TablesError> {
+) -> Result<Option<Precision>> {
     match precision.filter(|precision| !precision.fits(ty)) {
         None => Ok(precision),
         Some(_) => Err(invalid(table, format!("column {column:?}: a precision that no {ty} has"))),
@@ -31,7 +31,7 @@ fn kept_default(default: DefaultValue, precision: Option<Precision>) -> DefaultV
 }
 
 impl TablesTx<'_> {
-    pub(super) fn new_column(&mut self, parts: &mut Parts, def: ColumnDef) -> Result<Column, TablesError> {
+    pub(super) fn new_column(&mut self, parts: &mut Parts, def: ColumnDef) -> Result<Column> {
         check_name(&parts.name, "column", &def.name)?;
         if parts.columns.iter().any(|column| column.name == def.name) {
             return Err(TablesError::Duplicate { kind: "column", name: def.name });
@@ -76,7 +76,7 @@ impl TablesTx<'_> {
         column: &str,
         (ty, labels): (Type, Option<&EnumType>),
         default: DefaultValue,
-    ) -> Result<DefaultValue, TablesError> {
+    ) -> Result<DefaultValue> {
         let timed = matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME);
         Ok(match default {
             DefaultValue::Value(value) => {
@@ -109,7 +109,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// The name is taken. A column that needs an individual value in each row, such as one that is NOT NULL
     /// without a default, is rejected unless the table is empty.
-    pub fn add_column(&mut self, table: &str, def: ColumnDef) -> Result<(), TablesError> {
+    pub fn add_column(&mut self, table: &str, def: ColumnDef) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             let name = def.name.clone();
             let mut column = tx.new_column(parts, def)?;
@@ -136,7 +136,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::Dependent`] when the key, an index, a check or a foreign key needs it.
-    pub fn drop_column(&mut self, table: &str, column: &str) -> Result<(), TablesError> {
+    pub fn drop_column(&mut self, table: &str, column: &str) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             let place = schema.index_of(column)?;
             let id = schema.column_at(place)?.id;
@@ -156,7 +156,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The new name is taken.
-    pub fn rename_column(&mut self, table: &str, column: &str, name: &str) -> Result<(), TablesError> {
+    pub fn rename_column(&mut self, table: &str, column: &str, name: &str) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             check_name(table, "column", name)?;
             let place = schema.index_of(column)?;
@@ -172,12 +172,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// A value that does not fit.
-    pub fn set_default(
-        &mut self,
-        table: &str,
-        column: &str,
-        default: DefaultValue,
-    ) -> Result<(), TablesError> {
+    pub fn set_default(&mut self, table: &str, column: &str, default: DefaultValue) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             let place = schema.index_of(column)?;
             let known = schema.column_at(place)?;
@@ -195,12 +190,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The column is of another type.
-    pub fn set_precision(
-        &mut self,
-        table: &str,
-        column: &str,
-        precision: Option<Precision>,
-    ) -> Result<(), TablesError> {
+    pub fn set_precision(&mut self, table: &str, column: &str, precision: Option<Precision>) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
             let ty = schema.column_at(place)?.ty;

@@ -5,7 +5,7 @@
 //! [`TablesTx::create_index`].
 
 use crate::ddl::{bind_condition, column_ids, fresh_name};
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::schema::define::{Action, ForeignKeyDef, IndexDef};
 use crate::schema::names::{check_name, schema_and_name};
 use crate::schema::{Check, ForeignKey, INDEXES_MAX, Index, Parts};
@@ -14,11 +14,7 @@ use crate::write::tx::TablesTx;
 use crate::write::values::check;
 
 impl TablesTx<'_> {
-    pub(crate) fn new_foreign_key(
-        &mut self,
-        parts: &mut Parts,
-        def: ForeignKeyDef,
-    ) -> Result<(), TablesError> {
+    pub(crate) fn new_foreign_key(&mut self, parts: &mut Parts, def: ForeignKeyDef) -> Result<()> {
         let columns = column_ids(parts, &def.columns)?;
         let to_itself = def.parent == parts.name;
         let parent = if to_itself {
@@ -101,7 +97,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The name is taken; [`TablesError::Check`] when a row violates it.
-    pub fn add_check(&mut self, table: &str, name: &str, expr: Expr) -> Result<(), TablesError> {
+    pub fn add_check(&mut self, table: &str, name: &str, expr: Expr) -> Result<()> {
         self.statement(|statement| {
             let tx = statement.tx();
             let mut parts = tx.known(table)?.parts.clone();
@@ -124,7 +120,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As at the creation of a table; [`TablesError::ForeignKey`] when a row has no parent.
-    pub fn add_foreign_key(&mut self, table: &str, def: ForeignKeyDef) -> Result<(), TablesError> {
+    pub fn add_foreign_key(&mut self, table: &str, def: ForeignKeyDef) -> Result<()> {
         self.statement(|statement| {
             let tx = statement.tx();
             let mut parts = tx.known(table)?.parts.clone();
@@ -153,7 +149,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownConstraint`].
-    pub fn drop_constraint(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
+    pub fn drop_constraint(&mut self, table: &str, name: &str) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             if let Some(place) = parts.checks.iter().position(|check| check.name == name) {
                 parts.checks.remove(place);
@@ -190,7 +186,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// A row has NULL there; the column is in the primary key, is an identity column, or a foreign key sets
     /// it to NULL.
-    pub fn set_nullable(&mut self, table: &str, column: &str, nullable: bool) -> Result<(), TablesError> {
+    pub fn set_nullable(&mut self, table: &str, column: &str, nullable: bool) -> Result<()> {
         self.statement(|statement| {
             let tx = statement.tx();
             let schema = tx.known(table)?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::catalog::{enum_key, table_key};
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::read::TablesRead;
 use crate::schema::define::DefaultValue;
 use crate::schema::enums::{EnumChange, EnumType, wrong};
@@ -50,7 +50,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The name is taken; a duplicate label.
-    pub fn create_enum(&mut self, name: &str, labels: &[&str]) -> Result<EnumType, TablesError> {
+    pub fn create_enum(&mut self, name: &str, labels: &[&str]) -> Result<EnumType> {
         check_kept_name("type", name)?;
         self.ddl(|tx| {
             if tx.enum_named(name)?.is_some() {
@@ -67,7 +67,7 @@ impl TablesTx<'_> {
     /// # Errors
     /// [`TablesError::UnknownType`], [`TablesError::UnknownLabel`]; the new name or label is taken; no space
     /// between two labels.
-    pub fn alter_enum(&mut self, name: &str, change: &EnumChange) -> Result<EnumType, TablesError> {
+    pub fn alter_enum(&mut self, name: &str, change: &EnumChange) -> Result<EnumType> {
         self.ddl(|tx| {
             let mut changed = tx.known_enum(name)?;
             changed.change(change)?;
@@ -91,7 +91,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownType`]; [`TablesError::Dependent`] while a column uses it.
-    pub fn drop_enum(&mut self, name: &str) -> Result<(), TablesError> {
+    pub fn drop_enum(&mut self, name: &str) -> Result<()> {
         self.ddl(|tx| {
             let known = tx.known_enum(name)?;
             if let Some(parts) = tx.users(known.number())?.first() {
@@ -106,11 +106,11 @@ impl TablesTx<'_> {
         })
     }
 
-    fn known_enum(&mut self, name: &str) -> Result<EnumType, TablesError> {
+    fn known_enum(&mut self, name: &str) -> Result<EnumType> {
         self.enum_named(name)?.ok_or_else(|| TablesError::UnknownType { name: name.to_owned() })
     }
 
-    fn put_enum(&mut self, made: &EnumType) -> Result<(), TablesError> {
+    fn put_enum(&mut self, made: &EnumType) -> Result<()> {
         let mut bytes = Vec::new();
         made.encode(&mut bytes);
         if bytes.len() > DEFINITION_BYTES_MAX {
@@ -131,7 +131,7 @@ impl TablesTx<'_> {
     }
 
     /// The definitions of the tables that have columns of a type.
-    fn users(&mut self, number: u32) -> Result<Vec<Parts>, TablesError> {
+    fn users(&mut self, number: u32) -> Result<Vec<Parts>> {
         let mut found = Vec::new();
         self.walk_catalog(&table_key(0), b"u", &mut |_, bytes| match Parts::decode(bytes) {
             Ok(parts) if !parts.uses(number) => {}
@@ -142,7 +142,7 @@ impl TablesTx<'_> {
 
     /// The type of a new column, if it is an enum. Writes the type's entry unchanged, so that the commit
     /// conflicts with a concurrent change or drop of the type.
-    pub(crate) fn labels_of(&mut self, table: &str, ty: Type) -> Result<Option<Arc<EnumType>>, TablesError> {
+    pub(crate) fn labels_of(&mut self, table: &str, ty: Type) -> Result<Option<Arc<EnumType>>> {
         let Some(number) = ty.enum_number() else { return Ok(None) };
         let unknown = || invalid(table, format!("there is no enum type of number {number}"));
         let known = self.enum_numbered(number)?.ok_or_else(unknown)?;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::ddl::{bind, bind_condition, fresh_name};
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::read::table::Table;
 use crate::read::{KeyRange, TablesRead};
 use crate::row::OwnedRow;
@@ -51,7 +51,7 @@ fn index_name_taken(parts: &Parts, name: &str) -> bool {
 }
 
 impl TablesTx<'_> {
-    pub(super) fn new_index(&self, parts: &Parts, def: IndexDef, ready: bool) -> Result<Index, TablesError> {
+    pub(super) fn new_index(&self, parts: &Parts, def: IndexDef, ready: bool) -> Result<Index> {
         let mut columns = Vec::new();
         let label = index_label(parts, &def);
         for (mut expr, order) in def.columns {
@@ -88,7 +88,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The name is taken; existing rows violate its uniqueness.
-    pub fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), TablesError> {
+    pub fn create_index(&mut self, table: &str, def: IndexDef) -> Result<()> {
         self.statement(|statement| statement.create_index(table, def))
     }
 
@@ -98,7 +98,7 @@ impl TablesTx<'_> {
         table: &str,
         def: IndexDef,
         ready: bool,
-    ) -> Result<(Arc<Schema>, Index), TablesError> {
+    ) -> Result<(Arc<Schema>, Index)> {
         let mut parts = self.known(table)?.parts.clone();
         if parts.indexes.len() >= INDEXES_MAX {
             return Err(invalid(table, format!("a table has at most {INDEXES_MAX} indexes")));
@@ -110,7 +110,7 @@ impl TablesTx<'_> {
 
     /// Reuses the index that a foreign key created for an equal definition. Returns false if no such index
     /// exists.
-    fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool, TablesError> {
+    fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool> {
         let mut parts = self.known(table)?.parts.clone();
         let plain = |(expr, order): &(Expr, KeyOrder)| match expr {
             Expr::Column(ColumnRef::Name(name)) if *order == KeyOrder::ASC => {
@@ -143,7 +143,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownIndex`]; [`TablesError::Dependent`] when a foreign key needs it.
-    pub fn drop_index(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
+    pub fn drop_index(&mut self, table: &str, name: &str) -> Result<()> {
         self.alter(table, |tx, schema, parts| {
             let place = parts.indexes.iter().position(|index| index.name == name);
             let place = place.ok_or_else(|| TablesError::UnknownIndex {
@@ -180,7 +180,7 @@ impl TablesTx<'_> {
 }
 
 impl Statement<'_, '_> {
-    fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), TablesError> {
+    fn create_index(&mut self, table: &str, def: IndexDef) -> Result<()> {
         if self.tx().adopt_index(table, &def)? {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl Statement<'_, '_> {
     }
 
     /// All rows of the table; guards at commit that there are no others.
-    pub(crate) fn all_rows(&mut self, schema: &Arc<Schema>) -> Result<Vec<OwnedRow>, TablesError> {
+    pub(crate) fn all_rows(&mut self, schema: &Arc<Schema>) -> Result<Vec<OwnedRow>> {
         let tx = self.tx();
         tx.is_empty(schema)?;
         let mut rows = Vec::new();
@@ -202,7 +202,7 @@ impl Statement<'_, '_> {
     }
 
     /// Writes the entries of all rows.
-    pub(crate) fn fill(&mut self, schema: &Arc<Schema>, index: &Index) -> Result<(), TablesError> {
+    pub(crate) fn fill(&mut self, schema: &Arc<Schema>, index: &Index) -> Result<()> {
         for row in self.all_rows(schema)? {
             if let Some(entry) = index_entry(schema, index, &row.values()?, row.key())? {
                 self.put_entry(schema, index, &entry)?;

@@ -15,14 +15,14 @@ mod tables;
 
 use std::sync::Arc;
 
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::schema::{KEY_COLUMNS_MAX, Parts, Schema};
 use crate::value::expr::{ColumnRef, Expr};
 use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
 /// The ids of named columns; rejects duplicates.
-pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, TablesError> {
+pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>> {
     let mut ids = Vec::new();
     for name in names {
         let column = parts.columns.iter().find(|column| column.name == *name);
@@ -40,7 +40,7 @@ pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, Ta
     Ok(ids)
 }
 
-fn bind(parts: &Parts, expr: &mut Expr) -> Result<Option<Type>, TablesError> {
+fn bind(parts: &Parts, expr: &mut Expr) -> Result<Option<Type>> {
     let columns = &parts.columns;
     let resolve = |column: &ColumnRef| {
         let found = columns.iter().find(|c| match column {
@@ -53,7 +53,7 @@ fn bind(parts: &Parts, expr: &mut Expr) -> Result<Option<Type>, TablesError> {
 }
 
 /// Binds a condition, which must be of type bool.
-pub(crate) fn bind_condition(parts: &Parts, expr: &mut Expr) -> Result<(), TablesError> {
+pub(crate) fn bind_condition(parts: &Parts, expr: &mut Expr) -> Result<()> {
     match bind(parts, expr)? {
         None | Some(Type::BOOL) => Ok(()),
         Some(other) => Err(invalid(&parts.name, format!("a condition is bool, not {other}"))),
@@ -72,11 +72,11 @@ fn fresh_name(taken: impl Fn(&str) -> bool, wanted: String) -> String {
 }
 
 impl TablesTx<'_> {
-    fn new_object(&self) -> Result<u32, TablesError> {
+    fn new_object(&self) -> Result<u32> {
         self.tables.model.new_object(&self.tables.engine)
     }
 
-    pub(crate) fn known(&mut self, name: &str) -> Result<Arc<Schema>, TablesError> {
+    pub(crate) fn known(&mut self, name: &str) -> Result<Arc<Schema>> {
         let id = self.find(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
         self.schema_by_id(id)
     }
@@ -84,8 +84,8 @@ impl TablesTx<'_> {
     pub(crate) fn alter(
         &mut self,
         table: &str,
-        change: impl FnOnce(&mut Self, &Arc<Schema>, &mut Parts) -> Result<(), TablesError>,
-    ) -> Result<(), TablesError> {
+        change: impl FnOnce(&mut Self, &Arc<Schema>, &mut Parts) -> Result<()>,
+    ) -> Result<()> {
         self.ddl(|tx| {
             let schema = tx.known(table)?;
             let mut parts = schema.parts.clone();

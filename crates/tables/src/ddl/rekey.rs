@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::object_range;
 use crate::ddl::column_ids;
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::load::LoadOptions;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
@@ -34,12 +36,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The table has a primary key; rows have NULL there, or equal values.
-    pub fn add_primary_key(
-        &mut self,
-        table: &str,
-        name: Option<&str>,
-        columns: &[String],
-    ) -> Result<(), TablesError> {
+    pub fn add_primary_key(&mut self, table: &str, name: Option<&str>, columns: &[String]) -> Result<()> {
         self.ddl(|tx| {
             let old = tx.known(table)?;
             tx.guard_schema(&old);
@@ -75,7 +72,7 @@ impl TablesTx<'_> {
         column: &str,
         ty: Type,
         change: &mut dyn FnMut(&[Value<'_>]) -> Option<Value<'static>>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         self.ddl(|tx| {
             let old = tx.known(table)?;
             tx.guard_schema(&old);
@@ -157,8 +154,8 @@ impl TablesTx<'_> {
         &mut self,
         old: &Arc<Schema>,
         loader: &mut Loader,
-        each: &mut dyn FnMut(&mut Vec<Value<'_>>) -> Result<(), TablesError>,
-    ) -> Result<(), TablesError> {
+        each: &mut dyn FnMut(&mut Vec<Value<'_>>) -> Result<()>,
+    ) -> Result<()> {
         // At commit there must be no rows other than those that were read.
         self.is_empty(old)?;
         let (start, end) = object_range(old.parts.rows);
@@ -167,7 +164,7 @@ impl TablesTx<'_> {
         let new = loader.schema().clone();
         loop {
             let mut rows: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(BATCH);
-            self.walk(&next, end, false, &mut |key, value| {
+            self.walk_rows(KeySpan::forward(&next, end), &mut |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < BATCH
             })?;

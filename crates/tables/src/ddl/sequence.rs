@@ -1,7 +1,7 @@
 //! The sequences of a table's columns: assign, replace, drop.
 
 use crate::catalog::sequence_key;
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::define::{DefaultValue, Identity};
 use crate::value::types::Type;
 use crate::write::tx::TablesTx;
@@ -26,7 +26,7 @@ impl TablesTx<'_> {
         table: &str,
         column: &str,
         identity: Option<(Identity, u32)>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
             let column = parts.column_mut(place);
@@ -46,7 +46,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    pub fn replace_sequence(&mut self, table: &str, old: u32, new: u32) -> Result<(), TablesError> {
+    pub fn replace_sequence(&mut self, table: &str, old: u32, new: u32) -> Result<()> {
         self.alter(table, |_, _, parts| {
             for column in &mut parts.columns {
                 if let Some((_, sequence)) = column.identity.as_mut().filter(|(_, known)| *known == old) {

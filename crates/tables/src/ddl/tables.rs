@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::catalog::{name_key, table_key};
 use crate::ddl::{bind_condition, column_ids, fresh_name};
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, TablesError, invalid};
 use crate::read::TablesRead;
 use crate::read::table::Table;
 use crate::schema::define::TableDef;
@@ -18,7 +18,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The name is taken; the definition is invalid or exceeds a limit; a referenced table does not exist.
-    pub fn create_table(&mut self, def: TableDef) -> Result<Table, TablesError> {
+    pub fn create_table(&mut self, def: TableDef) -> Result<Table> {
         self.ddl(|tx| tx.create(def))
     }
 
@@ -26,14 +26,14 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::create_table`].
-    pub fn create_table_if_absent(&mut self, def: TableDef) -> Result<Table, TablesError> {
+    pub fn create_table_if_absent(&mut self, def: TableDef) -> Result<Table> {
         self.ddl(|tx| match tx.find(&def.name)? {
             Some(id) => Ok(Table::new(&tx.tables.model, id, &def.name)),
             None => tx.create(def),
         })
     }
 
-    fn create(&mut self, def: TableDef) -> Result<Table, TablesError> {
+    fn create(&mut self, def: TableDef) -> Result<Table> {
         check_kept_name("table", &def.name)?;
         self.check_unreserved(&def.name)?;
         let own = schema_and_name(&def.name).1.to_owned();
@@ -110,7 +110,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`]; as [`TablesTx::create_table`].
-    pub fn create_table_like(&mut self, like: &str, name: &str) -> Result<Table, TablesError> {
+    pub fn create_table_like(&mut self, like: &str, name: &str) -> Result<Table> {
         self.ddl(|tx| {
             check_kept_name("table", name)?;
             tx.check_unreserved(name)?;
@@ -155,7 +155,7 @@ impl TablesTx<'_> {
     }
 
     /// Gives a definition new, empty objects for its rows and indexes.
-    fn renew_objects(&mut self, parts: &mut Parts) -> Result<(), TablesError> {
+    fn renew_objects(&mut self, parts: &mut Parts) -> Result<()> {
         parts.rows = self.new_object()?;
         let mut renewed = HashMap::new();
         for index in &mut parts.indexes {
@@ -170,7 +170,7 @@ impl TablesTx<'_> {
     }
 
     /// Gives the identity columns new sequences; returns the old ones.
-    fn restart_identities(&mut self, parts: &mut Parts) -> Result<Vec<u32>, TablesError> {
+    fn restart_identities(&mut self, parts: &mut Parts) -> Result<Vec<u32>> {
         let mut old = Vec::new();
         for (_, sequence) in parts.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
             let (steps, ..) = self.tables.sequence(*sequence)?;
@@ -180,7 +180,7 @@ impl TablesTx<'_> {
     }
 
     /// Rejects the drop of a table that other tables refer to.
-    fn not_referenced(&mut self, schema: &Schema) -> Result<(), TablesError> {
+    fn not_referenced(&mut self, schema: &Schema) -> Result<()> {
         let other = schema.parts.referenced_by.iter().find(|id| **id != schema.id());
         let Some(other) = other else { return Ok(()) };
         let dependent = format!("table {:?}", self.schema_by_id(*other)?.name());
@@ -191,7 +191,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`]; [`TablesError::Dependent`] when other tables refer to it.
-    pub fn drop_table(&mut self, name: &str) -> Result<(), TablesError> {
+    pub fn drop_table(&mut self, name: &str) -> Result<()> {
         self.ddl(|tx| {
             let schema = tx.known(name)?;
             tx.not_referenced(&schema)?;
@@ -218,7 +218,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::drop_table`].
-    pub fn truncate(&mut self, name: &str, restart_identity: bool) -> Result<(), TablesError> {
+    pub fn truncate(&mut self, name: &str, restart_identity: bool) -> Result<()> {
         self.truncate_all(&[name], restart_identity, false).map(|_| ())
     }
 
@@ -232,7 +232,7 @@ impl TablesTx<'_> {
         names: &[&str],
         restart_identity: bool,
         cascade: bool,
-    ) -> Result<Vec<Arc<Schema>>, TablesError> {
+    ) -> Result<Vec<Arc<Schema>>> {
         self.ddl(|tx| {
             let mut all: Vec<Arc<Schema>> = Vec::new();
             let mut waiting = Vec::new();
@@ -268,7 +268,7 @@ impl TablesTx<'_> {
         })
     }
 
-    fn empty(&mut self, schema: &Schema, restart_identity: bool) -> Result<(), TablesError> {
+    fn empty(&mut self, schema: &Schema, restart_identity: bool) -> Result<()> {
         let mut parts = schema.parts.clone();
         let old: Vec<u32> = parts.objects().collect();
         self.renew_objects(&mut parts)?;
@@ -285,7 +285,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// The new name is taken.
-    pub fn rename_table(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
+    pub fn rename_table(&mut self, table: &str, name: &str) -> Result<()> {
         self.alter(table, |tx, _, parts| {
             check_kept_name("table", name)?;
             // A table that has such a name may change its schema.

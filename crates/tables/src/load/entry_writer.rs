@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
+use crate::error::Result;
+
 use ropewalk_base::Seq;
 use ropewalk_engine::{Durability, Engine, EngineError, Keyspace, KvBatch, NewRun, RunWriter};
-
-use crate::error::TablesError;
 
 /// Bytes of one commit of a load through the log; a larger entry has its own commit. Services that replicate
 /// logs limit a message to a megabyte.
@@ -49,7 +49,7 @@ impl EntryWriter {
 
     /// Adds an entry with a key greater than the previous one.
     #[inline]
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         match self {
             Self::Runs(writer) => Ok(writer.add(key, Seq::ZERO, Some(value))?),
             Self::Log(writer) => writer.add(key, value),
@@ -57,7 +57,7 @@ impl EntryWriter {
     }
 
     /// Finishes. Returns the runs to ingest; entries in the log are readable already.
-    pub(crate) fn finish(self) -> Result<Vec<NewRun>, TablesError> {
+    pub(crate) fn finish(self) -> Result<Vec<NewRun>> {
         match self {
             Self::Runs(writer) => Ok(writer.finish()?),
             Self::Log(mut writer) => writer.commit().map(|()| Vec::new()),
@@ -66,7 +66,7 @@ impl EntryWriter {
 }
 
 impl LogWriter {
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let bytes = key.len() + value.len() + WRITE_OVERHEAD;
         if self.bytes + bytes > COMMIT_BYTES_MAX {
             self.commit()?;
@@ -76,7 +76,7 @@ impl LogWriter {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<(), TablesError> {
+    fn commit(&mut self) -> Result<()> {
         self.bytes = 0;
         let batch = std::mem::replace(&mut self.batch, KvBatch::new());
         if batch.is_empty() {

@@ -25,7 +25,7 @@ use ropewalk_engine::{KvBatch, NewRun};
 
 use crate::catalog::tables::Tables;
 use crate::catalog::{loading_key, object_range};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::load::LoadOptions;
 use crate::load::sorter::{SortError, Sorter, Target};
 use crate::read::TablesRead;
@@ -73,7 +73,7 @@ impl Loader {
         schema: Arc<Schema>,
         options: LoadOptions,
         refers: bool,
-    ) -> Result<Self, TablesError> {
+    ) -> Result<Self> {
         let mut parents = Vec::new();
         for foreign in schema.foreign_keys().iter().filter(|_| refers) {
             let parent = tx.schema_by_id(foreign.parent)?;
@@ -110,7 +110,7 @@ impl Loader {
         tx: &mut TablesTx<'_>,
         schema: &Arc<Schema>,
         values: &[Value<'_>],
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         debug_assert_eq!(values.len(), schema.columns().len(), "a row has a value for each column");
         check(schema, values)?;
         self.key.clear();
@@ -152,7 +152,7 @@ impl Loader {
 
     /// Adds an entry of one object; spills or starts to stream when it is time.
     #[inline]
-    fn add(&mut self, ordinal: usize, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+    fn add(&mut self, ordinal: usize, key: &[u8], value: &[u8]) -> Result<()> {
         let sorter = self.sorters.get_mut(ordinal).expect("the rows and every index have a sorter");
         let object = self.loaded.objects.get(ordinal).copied();
         assert!(object.is_some() || !sorter.is_streaming(), "entries are written under declared objects");
@@ -185,7 +185,7 @@ impl Loader {
         &mut self,
         ordinal: usize,
         work: impl FnOnce(&mut Sorter, Target<'_>) -> Result<R, SortError>,
-    ) -> Result<R, TablesError> {
+    ) -> Result<R> {
         let object = *self.loaded.objects.get(ordinal).expect("objects are declared before their runs");
         let sorter = self.sorters.get_mut(ordinal).expect("the rows and every index have a sorter");
         let tables = &self.loaded.tables;
@@ -207,13 +207,13 @@ impl Loader {
         TablesError::Unique { table: schema.name().to_owned(), constraint, key }
     }
 
-    fn new_objects(&self) -> Result<Vec<u32>, TablesError> {
+    fn new_objects(&self) -> Result<Vec<u32>> {
         let tables = self.tables();
         self.sorters.iter().map(|_| tables.model.new_object(&tables.engine)).collect()
     }
 
     /// Step 1: assigns numbers to the objects and marks them in the catalog as loading.
-    fn declare(&mut self) -> Result<(), TablesError> {
+    fn declare(&mut self) -> Result<()> {
         if !self.loaded.objects.is_empty() {
             return Ok(());
         }
@@ -231,17 +231,12 @@ impl Loader {
     }
 
     /// Step 2.
-    fn ingest(&self, runs: Vec<NewRun>) -> Result<(), TablesError> {
+    fn ingest(&self, runs: Vec<NewRun>) -> Result<()> {
         if runs.is_empty() { Ok(()) } else { Ok(self.tables().engine.ingest(runs)?) }
     }
 
     /// Records the parent that a row needs.
-    fn refer(
-        &mut self,
-        tx: &mut TablesTx<'_>,
-        ordinal: usize,
-        values: &[Value<'_>],
-    ) -> Result<(), TablesError> {
+    fn refer(&mut self, tx: &mut TablesTx<'_>, ordinal: usize, values: &[Value<'_>]) -> Result<()> {
         let schema = self.schema.clone();
         let foreign = schema.foreign_keys().get(ordinal).expect("there are parents by foreign key");
         let parents = self.parents.get_mut(ordinal).expect("the caller counts the foreign keys");
@@ -255,7 +250,7 @@ impl Loader {
         Ok(())
     }
 
-    fn look_for_parents(&mut self, tx: &mut TablesTx<'_>, ordinal: usize) -> Result<(), TablesError> {
+    fn look_for_parents(&mut self, tx: &mut TablesTx<'_>, ordinal: usize) -> Result<()> {
         let rows = tx.spaces().rows;
         let parents = self.parents.get_mut(ordinal).expect("the caller counts the foreign keys");
         for key in parents.keys.drain() {
@@ -276,7 +271,7 @@ impl Loader {
     }
 
     /// Checks that every row has its parents, and guards them until the load commits.
-    fn judge(&mut self, tx: &mut TablesTx<'_>) -> Result<(), TablesError> {
+    fn judge(&mut self, tx: &mut TablesTx<'_>) -> Result<()> {
         let rows = tx.spaces().rows;
         for ordinal in 0..self.parents.len() {
             let parents = self.parents.get_mut(ordinal).expect("the loop counts the foreign keys");
@@ -294,7 +289,7 @@ impl Loader {
 
     /// Finishes: the loaded rows become part of the transaction. `changed` is a definition for which all
     /// rows must be in new objects; without one a small load goes into the table's present objects.
-    pub(crate) fn finish(mut self, tx: &mut TablesTx<'_>, changed: Option<Parts>) -> Result<(), TablesError> {
+    pub(crate) fn finish(mut self, tx: &mut TablesTx<'_>, changed: Option<Parts>) -> Result<()> {
         let bytes: usize = self.sorters.iter().map(Sorter::bytes).sum();
         let small = bytes <= self.log_bytes_max && self.sorters.iter().all(Sorter::is_whole);
         let present: Vec<u32> = self.schema.parts.objects().collect();
@@ -326,12 +321,7 @@ impl Loader {
     }
 
     /// Step 3, up to the commit.
-    fn finish_in_runs(
-        mut self,
-        tx: &mut TablesTx<'_>,
-        parts: Parts,
-        present: Vec<u32>,
-    ) -> Result<(), TablesError> {
+    fn finish_in_runs(mut self, tx: &mut TablesTx<'_>, parts: Parts, present: Vec<u32>) -> Result<()> {
         self.declare()?;
         let mut runs = Vec::new();
         for ordinal in 0..self.sorters.len() {

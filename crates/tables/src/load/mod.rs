@@ -25,7 +25,7 @@ use ropewalk_engine::{Isolation, KvTransaction, Operation};
 
 use crate::catalog::tables::Tables;
 use crate::catalog::{loading_key, loading_objects};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
 use crate::read::table::Table;
@@ -79,7 +79,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    pub fn load(&self, table: &Table) -> Result<Load, TablesError> {
+    pub fn load(&self, table: &Table) -> Result<Load> {
         self.load_with(table, LoadOptions::default())
     }
 
@@ -87,7 +87,7 @@ impl Tables {
     ///
     /// # Errors
     /// As [`Tables::load`].
-    pub fn load_with(&self, table: &Table, options: LoadOptions) -> Result<Load, TablesError> {
+    pub fn load_with(&self, table: &Table, options: LoadOptions) -> Result<Load> {
         // Guards suffice: the load writes without reading.
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
         kv.pin_statement_snapshot();
@@ -109,7 +109,7 @@ impl Tables {
     ///
     /// # Errors
     /// The engine's.
-    pub fn recover(&self) -> Result<usize, TablesError> {
+    pub fn recover(&self) -> Result<usize> {
         let objects = loading_objects(self.model.spaces(), self.engine.snapshot().read())?;
         if !objects.is_empty() {
             self.settle(&objects)?;
@@ -136,7 +136,7 @@ impl Load {
     /// # Errors
     /// A value that does not fit; a violated rule. Rules on other rows may be checked only in
     /// [`Load::finish`].
-    pub fn row(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
+    pub fn row(&mut self, values: &[Value<'_>]) -> Result<()> {
         self.schema.check_arity(values).inspect_err(|_| self.failed = true)?;
         if matches!(self.way, Way::Fresh(_)) && all_fit(&self.schema, values) {
             return self.take(values);
@@ -149,13 +149,13 @@ impl Load {
     ///
     /// # Errors
     /// As [`Load::row`]; [`TablesError::UnknownColumn`].
-    pub fn insert(&mut self, values: &[(&str, Value<'_>)]) -> Result<(), TablesError> {
+    pub fn insert(&mut self, values: &[(&str, Value<'_>)]) -> Result<()> {
         let schema = self.schema.clone();
         let given = named(&schema, values).inspect_err(|_| self.failed = true)?;
         self.complete(given)
     }
 
-    fn complete(&mut self, given: Vec<Option<Value<'_>>>) -> Result<(), TablesError> {
+    fn complete(&mut self, given: Vec<Option<Value<'_>>>) -> Result<()> {
         let schema = self.schema.clone();
         let values = completed(&self.tables, &schema, &|| self.now_micros, given, false)
             .inspect_err(|_| self.failed = true)?;
@@ -163,7 +163,7 @@ impl Load {
     }
 
     /// Takes a row whose values fit their columns.
-    fn take(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
+    fn take(&mut self, values: &[Value<'_>]) -> Result<()> {
         let result = match &mut self.way {
             Way::Fresh(loader) => {
                 let mut tx = TablesTx::new(&self.tables, &mut self.kv, &mut self.state);
@@ -184,7 +184,7 @@ impl Load {
     /// # Errors
     /// Duplicate keys; missing parents; [`TablesError::Conflict`] when others wrote to the table meanwhile.
     /// The load is rolled back then, except in a table that had rows: there earlier commits remain.
-    pub fn finish(mut self) -> Result<u64, TablesError> {
+    pub fn finish(mut self) -> Result<u64> {
         if self.failed {
             let table = self.schema.name().to_owned();
             return Err(TablesError::Definition { table, what: "the load has failed before".into() });
@@ -213,7 +213,7 @@ impl Load {
         Ok(self.rows)
     }
 
-    fn write_through(&mut self) -> Result<(), TablesError> {
+    fn write_through(&mut self) -> Result<()> {
         let Way::Through(waiting) = &mut self.way else {
             unreachable!("a load into new objects has no waiting rows");
         };
@@ -236,7 +236,7 @@ pub struct TxLoad {
 
 impl TablesTx<'_> {
     /// A loader into new objects of the table; `None` when the table has rows or refers to itself.
-    fn loader(&mut self, schema: &Arc<Schema>, options: LoadOptions) -> Result<Option<Loader>, TablesError> {
+    fn loader(&mut self, schema: &Arc<Schema>, options: LoadOptions) -> Result<Option<Loader>> {
         let to_itself = schema.foreign_keys().iter().any(|key| key.parent == schema.id());
         if to_itself || !self.is_empty(schema)? {
             return Ok(None);
@@ -249,7 +249,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    pub fn load(&mut self, table: &Table, options: LoadOptions) -> Result<Option<TxLoad>, TablesError> {
+    pub fn load(&mut self, table: &Table, options: LoadOptions) -> Result<Option<TxLoad>> {
         self.begin();
         let schema = self.schema_of(table)?;
         self.guard_schema(&schema);
@@ -272,7 +272,7 @@ impl TxLoad {
     ///
     /// # Errors
     /// As [`Load::insert`].
-    pub fn insert(&mut self, tx: &mut TablesTx<'_>, values: &[(&str, Value<'_>)]) -> Result<(), TablesError> {
+    pub fn insert(&mut self, tx: &mut TablesTx<'_>, values: &[(&str, Value<'_>)]) -> Result<()> {
         let given = named(&self.schema, values)?;
         let values = completed(tx.tables, &self.schema, &|| self.now_micros, given, self.takes_generated)?;
         self.take(tx, &values)
@@ -282,7 +282,7 @@ impl TxLoad {
     ///
     /// # Errors
     /// As [`Load::row`].
-    pub fn row(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
+    pub fn row(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<()> {
         self.schema.check_arity(values)?;
         if all_fit(&self.schema, values) {
             return self.take(tx, values);
@@ -292,7 +292,7 @@ impl TxLoad {
         self.take(tx, &values)
     }
 
-    fn take(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
+    fn take(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<()> {
         self.loader.take(tx, &self.schema, values)?;
         self.rows += 1;
         Ok(())
@@ -302,7 +302,7 @@ impl TxLoad {
     ///
     /// # Errors
     /// Duplicate keys; missing parents. Nothing was written then.
-    pub fn finish(self, tx: &mut TablesTx<'_>) -> Result<u64, TablesError> {
+    pub fn finish(self, tx: &mut TablesTx<'_>) -> Result<u64> {
         self.loader.finish(tx, None)?;
         Ok(self.rows)
     }

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use ropewalk_engine::NewRun;
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::load::entry_writer::EntryWriter;
 
 const BATCH_BYTES: usize = 256 << 10;
@@ -42,7 +42,7 @@ struct Helper {
     /// Filled batches are sent here, emptied ones return. `None`: no more will be sent.
     filled: Option<SyncSender<Vec<u8>>>,
     emptied: Receiver<Vec<u8>>,
-    thread: Option<JoinHandle<Result<Vec<NewRun>, TablesError>>>,
+    thread: Option<JoinHandle<Result<Vec<NewRun>>>>,
 }
 
 impl Stream {
@@ -54,7 +54,7 @@ impl Stream {
     ///
     /// # Errors
     /// An error of the store, possibly for an earlier entry; the stream has ended then.
-    pub(crate) fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+    pub(crate) fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<()> {
         match &mut self.way {
             Way::Here(writer) => {
                 self.full.clear();
@@ -78,7 +78,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::add`].
-    pub(crate) fn finish(mut self) -> Result<Vec<NewRun>, TablesError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<NewRun>> {
         match std::mem::replace(&mut self.way, Way::Over) {
             Way::Here(writer) => writer.finish(),
             Way::There(mut helper) => {
@@ -92,7 +92,7 @@ impl Stream {
 
 impl Helper {
     /// Hands the writer to a new thread; if none can be started, nothing changes.
-    fn start(writer: EntryWriter) -> Result<Way, TablesError> {
+    fn start(writer: EntryWriter) -> Result<Way> {
         let (filled, batches) = sync_channel(BATCHES);
         let (give_back, emptied) = sync_channel(BATCHES);
         // The writer is sent once the thread is running.
@@ -109,7 +109,7 @@ impl Helper {
         Ok(Way::There(Self { batch, filled: Some(filled), emptied, thread: Some(thread) }))
     }
 
-    fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
+    fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<()> {
         let batch = &mut self.batch;
         let length = u16::try_from(4 + key.len()).expect("keys are checked to be shorter than 64 KiB");
         batch.extend_from_slice(&length.to_le_bytes());
@@ -120,7 +120,7 @@ impl Helper {
         if batch.len() < BATCH_BYTES { Ok(()) } else { self.send() }
     }
 
-    fn send(&mut self) -> Result<(), TablesError> {
+    fn send(&mut self) -> Result<()> {
         // Without an emptied batch a new one is filled.
         let next = self.emptied.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.batch, next);
@@ -129,7 +129,7 @@ impl Helper {
         if sent { Ok(()) } else { self.join().and(Err(gone())) }
     }
 
-    fn join(&mut self) -> Result<Vec<NewRun>, TablesError> {
+    fn join(&mut self) -> Result<Vec<NewRun>> {
         self.filled = None;
         let thread = self.thread.take().ok_or_else(gone)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -151,7 +151,7 @@ fn write(
     mut writer: EntryWriter,
     batches: &Receiver<Vec<u8>>,
     give_back: &SyncSender<Vec<u8>>,
-) -> Result<Vec<NewRun>, TablesError> {
+) -> Result<Vec<NewRun>> {
     for mut batch in batches {
         let mut rest = batch.as_slice();
         while let Some((key, value, after)) = entry(rest) {

@@ -6,9 +6,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
+use ropewalk_engine::{EachEntry, KeySpan, Keyspace};
 
 use crate::catalog::{Spaces, enum_key, object_range};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::table::Table;
 use crate::row::keys::{entry_row, put_key_column, put_row_key};
 use crate::row::{OwnedRow, Row};
@@ -82,8 +83,8 @@ impl<'a> KeyRange<'a> {
     fn bytes(
         &self,
         object: u32,
-        encode: impl Fn(&[Value<'a>]) -> Result<Vec<u8>, TablesError>,
-    ) -> Result<(Vec<u8>, Option<Vec<u8>>), TablesError> {
+        encode: impl Fn(&[Value<'a>]) -> Result<Vec<u8>>,
+    ) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         let (first, end) = object_range(object);
         let from = match &self.from {
             Bound::Unbounded => first.to_vec(),
@@ -103,7 +104,7 @@ impl<'a> KeyRange<'a> {
     }
 }
 
-pub(crate) fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+pub(crate) fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>> {
     too_many(schema, values.len(), schema.key_columns().len())?;
     let mut key = schema.parts.rows.to_be_bytes().to_vec();
     for (place, value) in schema.key_columns().iter().zip(values) {
@@ -113,11 +114,7 @@ pub(crate) fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8
 }
 
 /// The common prefix of the index's entries with these leading values.
-pub(crate) fn index_prefix(
-    schema: &Schema,
-    index: &Index,
-    values: &[Value<'_>],
-) -> Result<Vec<u8>, TablesError> {
+pub(crate) fn index_prefix(schema: &Schema, index: &Index, values: &[Value<'_>]) -> Result<Vec<u8>> {
     too_many(schema, values.len(), index.columns.len())?;
     let mut key = index.object.to_be_bytes().to_vec();
     for (part, value) in index.columns.iter().zip(values) {
@@ -131,7 +128,7 @@ pub(crate) fn index_prefix(
     Ok(key)
 }
 
-fn too_many(schema: &Schema, found: usize, expected: usize) -> Result<(), TablesError> {
+fn too_many(schema: &Schema, found: usize, expected: usize) -> Result<()> {
     if found > expected {
         return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
     }
@@ -143,11 +140,7 @@ pub(crate) mod sealed {
 }
 
 /// The enum types from one key of the catalog up to another.
-fn enum_types<R: TablesRead + ?Sized>(
-    read: &mut R,
-    start: &[u8],
-    end: &[u8],
-) -> Result<Vec<EnumType>, TablesError> {
+fn enum_types<R: TablesRead + ?Sized>(read: &mut R, start: &[u8], end: &[u8]) -> Result<Vec<EnumType>> {
     let mut all = Vec::new();
     read.walk_catalog(start, end, &mut |key, bytes| all.push(EnumType::stored(bytes, key)))?;
     all.into_iter().collect()
@@ -162,35 +155,35 @@ pub trait TablesRead: sealed::Sealed {
     #[allow(private_interfaces)] // the trait is sealed
     fn spaces(&self) -> Spaces;
     #[doc(hidden)]
-    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError>;
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>>;
     #[doc(hidden)]
-    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError>;
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>>;
     #[doc(hidden)]
-    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
+    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         keys.iter().map(|key| self.fetch(key)).collect()
     }
+    /// Passes the entries of a keyspace to `each` until it returns false.
     #[doc(hidden)]
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), TablesError>;
+    fn walk(&mut self, keyspace: Keyspace, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<()>;
 
     #[doc(hidden)]
-    fn walk_catalog(
-        &mut self,
-        start: &[u8],
-        end: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), TablesError>;
+    fn walk_rows(&mut self, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<()> {
+        self.walk(self.spaces().rows, span, each)
+    }
+
+    #[doc(hidden)]
+    fn walk_catalog(&mut self, start: &[u8], end: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        self.walk(self.spaces().catalog, KeySpan::forward(start, Some(end)), &mut |key, value| {
+            each(key, value);
+            true
+        })
+    }
 
     /// The enum type called `name`.
     ///
     /// # Errors
     /// Damage.
-    fn enum_named(&mut self, name: &str) -> Result<Option<EnumType>, TablesError> {
+    fn enum_named(&mut self, name: &str) -> Result<Option<EnumType>> {
         self.begin();
         let key = enum_key(name);
         let behind = [key.as_slice(), &[0]].concat();
@@ -201,7 +194,7 @@ pub trait TablesRead: sealed::Sealed {
     ///
     /// # Errors
     /// Damage.
-    fn enums(&mut self) -> Result<Vec<EnumType>, TablesError> {
+    fn enums(&mut self) -> Result<Vec<EnumType>> {
         self.begin();
         enum_types(self, b"e", b"f")
     }
@@ -210,7 +203,7 @@ pub trait TablesRead: sealed::Sealed {
     ///
     /// # Errors
     /// Damage.
-    fn enum_numbered(&mut self, number: u32) -> Result<Option<EnumType>, TablesError> {
+    fn enum_numbered(&mut self, number: u32) -> Result<Option<EnumType>> {
         Ok(self.enums()?.into_iter().find(|known| known.number() == number))
     }
 
@@ -218,7 +211,7 @@ pub trait TablesRead: sealed::Sealed {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    fn schema(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+    fn schema(&mut self, table: &Table) -> Result<Arc<Schema>> {
         self.begin();
         self.schema_of(table)
     }
@@ -227,7 +220,7 @@ pub trait TablesRead: sealed::Sealed {
     ///
     /// # Errors
     /// Values that do not fit the key; damage.
-    fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>, TablesError> {
+    fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>> {
         self.begin();
         let schema = self.schema_of(table)?;
         let mut bytes = Vec::new();
@@ -239,11 +232,7 @@ pub trait TablesRead: sealed::Sealed {
     ///
     /// # Errors
     /// As [`TablesRead::get`].
-    fn get_many(
-        &mut self,
-        table: &Table,
-        keys: &[&[Value<'_>]],
-    ) -> Result<Vec<Option<OwnedRow>>, TablesError> {
+    fn get_many(&mut self, table: &Table, keys: &[&[Value<'_>]]) -> Result<Vec<Option<OwnedRow>>> {
         self.begin();
         let schema = self.schema_of(table)?;
         let mut encoded = vec![Vec::new(); keys.len()];
@@ -268,8 +257,8 @@ pub trait TablesRead: sealed::Sealed {
         table: &Table,
         range: &KeyRange<'_>,
         backward: bool,
-        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
-    ) -> Result<(), TablesError> {
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
         self.begin();
         self.scan_within(table, range, backward, each)
     }
@@ -281,8 +270,8 @@ pub trait TablesRead: sealed::Sealed {
         table: &Table,
         range: &KeyRange<'_>,
         backward: bool,
-        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
-    ) -> Result<(), TablesError> {
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
         let schema = self.schema_of(table)?;
         let (from, to) = range.bytes(schema.parts.rows, |values| row_prefix(&schema, values))?;
         if range.is_key(schema.key_columns().len()) {
@@ -293,7 +282,7 @@ pub trait TablesRead: sealed::Sealed {
             };
         }
         let mut outcome = Ok(true);
-        self.walk(&from, to.as_deref(), backward, &mut |key, value| {
+        self.walk_rows(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
             matches!(outcome, Ok(true))
         })?;
@@ -310,7 +299,7 @@ pub trait TablesRead: sealed::Sealed {
         range: &KeyRange<'_>,
         backward: bool,
         limit: usize,
-    ) -> Result<Vec<OwnedRow>, TablesError> {
+    ) -> Result<Vec<OwnedRow>> {
         let mut rows = Vec::new();
         if limit == 0 {
             return Ok(rows);
@@ -326,7 +315,7 @@ pub trait TablesRead: sealed::Sealed {
     ///
     /// # Errors
     /// As [`TablesRead::scan`].
-    fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64, TablesError> {
+    fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64> {
         let mut count = 0;
         self.scan(table, range, false, &mut |_| {
             count += 1;
@@ -345,8 +334,8 @@ pub trait TablesRead: sealed::Sealed {
         index: &str,
         range: &KeyRange<'_>,
         backward: bool,
-        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
-    ) -> Result<(), TablesError> {
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
         self.begin();
         let schema = self.schema_of(table)?;
         let index = schema.index_named(index)?;
@@ -355,7 +344,7 @@ pub trait TablesRead: sealed::Sealed {
         let mut page = 8;
         loop {
             let mut entries = Vec::new();
-            self.walk(&from, to.as_deref(), backward, &mut |key, value| {
+            self.walk_rows(KeySpan { start: &from, end: to.as_deref(), backward }, &mut |key, value| {
                 entries.push((key.to_vec(), value.to_vec()));
                 entries.len() < page
             })?;
@@ -396,7 +385,7 @@ pub trait TablesRead: sealed::Sealed {
         range: &KeyRange<'_>,
         backward: bool,
         limit: usize,
-    ) -> Result<Vec<OwnedRow>, TablesError> {
+    ) -> Result<Vec<OwnedRow>> {
         let mut rows = Vec::new();
         if limit == 0 {
             return Ok(rows);

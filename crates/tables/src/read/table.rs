@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Keyspace, MANY, ReadView, Snapshot};
+use ropewalk_engine::{EachEntry, KeySpan, Keyspace, MANY, ReadView, Snapshot};
 
 use crate::catalog::tables::{LoadedSchema, Slot, Tables, TablesModel};
 use crate::catalog::{name_key, number, object_key, object_range, table_key};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::sealed::Sealed;
 use crate::read::{KeyRange, TablesRead, row_prefix};
 use crate::row::keys::{append_row_key, put_row_key};
@@ -55,11 +55,7 @@ impl Table {
     }
 
     /// The schema visible to `read`.
-    pub(crate) fn schema_at(
-        &self,
-        model: &TablesModel,
-        read: ReadView<'_>,
-    ) -> Result<Arc<Schema>, TablesError> {
+    pub(crate) fn schema_at(&self, model: &TablesModel, read: ReadView<'_>) -> Result<Arc<Schema>> {
         let loaded = self.0.loaded.load();
         if let Some(loaded) = &*loaded
             && model.last_ddl.is_current(loaded.at, read)
@@ -90,7 +86,7 @@ impl Table {
 }
 
 /// The number of the table `name`.
-pub(crate) fn find(model: &TablesModel, read: ReadView<'_>, name: &str) -> Result<Option<u32>, TablesError> {
+pub(crate) fn find(model: &TablesModel, read: ReadView<'_>, name: &str) -> Result<Option<u32>> {
     let Some(stored) = read.get(model.spaces().catalog, &name_key(name))? else { return Ok(None) };
     let damaged =
         || TablesError::Damaged { place: format!("name {name:?}"), what: "a table's number".into() };
@@ -102,7 +98,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    pub fn table(&self, name: &str) -> Result<Table, TablesError> {
+    pub fn table(&self, name: &str) -> Result<Table> {
         let snapshot = self.engine.snapshot();
         let id = find(&self.model, snapshot.read(), name)?;
         let id = id.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
@@ -115,7 +111,7 @@ impl Tables {
     ///
     /// # Errors
     /// Damage.
-    pub fn names(&self) -> Result<Vec<String>, TablesError> {
+    pub fn names(&self) -> Result<Vec<String>> {
         self.names_at(&self.engine.snapshot())
     }
 
@@ -123,7 +119,7 @@ impl Tables {
     ///
     /// # Errors
     /// Damage.
-    pub fn names_at(&self, snapshot: &Snapshot) -> Result<Vec<String>, TablesError> {
+    pub fn names_at(&self, snapshot: &Snapshot) -> Result<Vec<String>> {
         let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
         cursor.seek(b"n")?;
         let mut names = Vec::new();
@@ -138,7 +134,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`] when the table does not exist in the snapshot.
-    pub fn schema(&self, snapshot: &Snapshot, table: &Table) -> Result<Arc<Schema>, TablesError> {
+    pub fn schema(&self, snapshot: &Snapshot, table: &Table) -> Result<Arc<Schema>> {
         table.schema_at(&self.model, snapshot.read())
     }
 
@@ -187,11 +183,7 @@ impl PointGet {
     /// # Errors
     /// [`TablesError::UnknownTable`] when the table does not exist in the snapshot; values that do not fit
     /// the key; damage.
-    pub fn get<'a>(
-        &'a mut self,
-        snapshot: &'a Snapshot,
-        key: &[Value<'_>],
-    ) -> Result<Option<PointRow<'a>>, TablesError> {
+    pub fn get<'a>(&'a mut self, snapshot: &'a Snapshot, key: &[Value<'_>]) -> Result<Option<PointRow<'a>>> {
         let read = snapshot.read();
         self.renew(read)?;
         let (schema, _) = self.schema.as_ref().expect("renewing sets the schema");
@@ -209,8 +201,8 @@ impl PointGet {
         &mut self,
         snapshot: &Snapshot,
         keys: &[&[Value<'_>]],
-        mut each: impl FnMut(usize, Option<Row<'_>>) -> Result<(), TablesError>,
-    ) -> Result<(), TablesError> {
+        mut each: impl FnMut(usize, Option<Row<'_>>) -> Result<()>,
+    ) -> Result<()> {
         let read = snapshot.read();
         self.renew(read)?;
         let (schema, _) = self.schema.as_ref().expect("renewing sets the schema");
@@ -242,7 +234,7 @@ impl PointGet {
 
     /// Makes the schema the one visible to `read`.
     #[inline]
-    fn renew(&mut self, read: ReadView<'_>) -> Result<(), TablesError> {
+    fn renew(&mut self, read: ReadView<'_>) -> Result<()> {
         let last = &self.model.last_ddl;
         if !self.schema.as_ref().is_some_and(|(_, at)| last.is_current(*at, read)) {
             self.schema = Some((self.table.schema_at(&self.model, read)?, read.at()));
@@ -267,15 +259,15 @@ impl TablesRead for TablesAt<'_> {
         self.tables.model.spaces()
     }
 
-    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>> {
         table.schema_at(&self.tables.model, self.snapshot.reading().view())
     }
 
-    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.snapshot.reading().view().get(self.spaces().rows, key)?.map(|value| value.to_vec()))
     }
 
-    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
+    fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
         let mut found = Vec::with_capacity(keys.len());
         self.snapshot.reading().view().get_many(self.spaces().rows, keys, |number, value| {
             debug_assert_eq!(number, found.len(), "values come in the order of their keys");
@@ -284,27 +276,8 @@ impl TablesRead for TablesAt<'_> {
         Ok(found)
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), TablesError> {
-        Ok(self.snapshot.reading().view().visit(self.spaces().rows, start, end, backward, each)?)
-    }
-
-    fn walk_catalog(
-        &mut self,
-        start: &[u8],
-        end: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), TablesError> {
-        let catalog = self.spaces().catalog;
-        Ok(self.snapshot.reading().view().visit(catalog, start, Some(end), false, |key, value| {
-            each(key, value);
-            true
-        })?)
+    fn walk(&mut self, keyspace: Keyspace, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<()> {
+        Ok(self.snapshot.reading().view().visit(keyspace, span, each)?)
     }
 }
 
@@ -320,14 +293,14 @@ impl TablesAt<'_> {
         table: &Table,
         start: Option<&[u8]>,
         end: Option<&[u8]>,
-        each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
-    ) -> Result<(), TablesError> {
+        each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+    ) -> Result<()> {
         let schema = self.schema_of(table)?;
         let (first, behind) = object_range(schema.rows_object());
         let start = start.unwrap_or(&first);
         let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
         let mut outcome = Ok(true);
-        self.walk(start, end, false, &mut |key, value| {
+        self.walk_rows(KeySpan::forward(start, end), &mut |key, value| {
             outcome = each(Row::new(&schema, key, value));
             matches!(outcome, Ok(true))
         })?;
@@ -341,7 +314,7 @@ impl TablesAt<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn table_of_row(&self, key: &[u8]) -> Result<Option<Table>, TablesError> {
+    pub fn table_of_row(&self, key: &[u8]) -> Result<Option<Table>> {
         let Some(object) = key.first_chunk().copied().map(u32::from_be_bytes) else { return Ok(None) };
         let model = &self.tables.model;
         let (catalog, read) = (model.spaces().catalog, self.snapshot.read());
@@ -358,7 +331,7 @@ impl TablesAt<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    pub fn decode_row(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<OwnedRow, TablesError> {
+    pub fn decode_row(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<OwnedRow> {
         Ok(OwnedRow::new(self.schema_of(table)?, key.to_vec(), value.to_vec()))
     }
 
@@ -366,7 +339,7 @@ impl TablesAt<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`]; damage.
-    pub fn stored_row(&mut self, table: &Table, key: &[u8]) -> Result<Option<OwnedRow>, TablesError> {
+    pub fn stored_row(&mut self, table: &Table, key: &[u8]) -> Result<Option<OwnedRow>> {
         let schema = self.schema_of(table)?;
         let value = self.fetch(key)?;
         Ok(value.map(|value| OwnedRow::new(schema, key.to_vec(), value)))
@@ -376,7 +349,7 @@ impl TablesAt<'_> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`]; values that do not fit the key.
-    pub fn stored_prefix(&mut self, table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+    pub fn stored_prefix(&mut self, table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>> {
         let schema = self.schema_of(table)?;
         row_prefix(&schema, values)
     }
@@ -401,12 +374,7 @@ impl TablesAt<'_> {
     ///
     /// # Errors
     /// As [`TablesRead::scan`].
-    pub fn rows(
-        &mut self,
-        table: &Table,
-        range: &KeyRange<'_>,
-        limit: usize,
-    ) -> Result<Vec<OwnedRow>, TablesError> {
+    pub fn rows(&mut self, table: &Table, range: &KeyRange<'_>, limit: usize) -> Result<Vec<OwnedRow>> {
         self.collect(table, range, false, limit)
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::row::{OwnedRow, Row};
 use crate::value::Value;
 use crate::value::interval::Interval;
@@ -124,7 +124,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// [`TablesError::WrongType`] for NULL, a value of another type, or an integer out of range;
     /// [`TablesError::UnknownColumn`]; damage.
-    pub fn get_as<T: FromValue<'a>>(&self, name: &str) -> Result<T, TablesError> {
+    pub fn get_as<T: FromValue<'a>>(&self, name: &str) -> Result<T> {
         let value = self.column(name)?;
         T::from_value(value.clone()).ok_or_else(|| TablesError::WrongType {
             table: self.schema().name().to_owned(),
@@ -145,7 +145,7 @@ impl OwnedRow {
     ///
     /// # Errors
     /// As [`Row::get_as`].
-    pub fn get_as<'a, T: FromValue<'a>>(&'a self, name: &str) -> Result<T, TablesError> {
+    pub fn get_as<'a, T: FromValue<'a>>(&'a self, name: &str) -> Result<T> {
         self.row().get_as(name)
     }
 }

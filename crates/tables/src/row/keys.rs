@@ -6,7 +6,7 @@
 
 use ropewalk_base::{DecodeError, Decoder, put_varint};
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::{Index, KEY_BYTES_MAX, Schema};
 use crate::value::Value;
 use crate::value::key::{put_marked, put_value};
@@ -14,22 +14,14 @@ use crate::value::key::{put_marked, put_value};
 /// Replaces `out` by the key of the row with these primary key values. The key may exceed the limit for
 /// keys: then a lookup finds nothing, and a write checks the length.
 #[inline]
-pub(crate) fn put_row_key(
-    schema: &Schema,
-    values: &[Value<'_>],
-    out: &mut Vec<u8>,
-) -> Result<(), TablesError> {
+pub(crate) fn put_row_key(schema: &Schema, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     append_row_key(schema, values, out)
 }
 
 /// Appends the key of the row with these primary key values.
 #[inline]
-pub(crate) fn append_row_key(
-    schema: &Schema,
-    values: &[Value<'_>],
-    out: &mut Vec<u8>,
-) -> Result<(), TablesError> {
+pub(crate) fn append_row_key(schema: &Schema, values: &[Value<'_>], out: &mut Vec<u8>) -> Result<()> {
     out.extend_from_slice(&schema.parts.rows.to_be_bytes());
     if values.len() != schema.key_columns().len() || values.is_empty() {
         let (expected, found) = (schema.key_columns().len(), values.len());
@@ -42,7 +34,7 @@ pub(crate) fn append_row_key(
         .try_for_each(|(place, value)| put_key_column(schema, *place, value, out))
 }
 
-pub(crate) fn check_length(schema: &Schema, what: &'static str, bytes: usize) -> Result<(), TablesError> {
+pub(crate) fn check_length(schema: &Schema, what: &'static str, bytes: usize) -> Result<()> {
     if bytes > KEY_BYTES_MAX {
         let table = schema.name().to_owned();
         return Err(TablesError::TooLarge { table, what, bytes, max: KEY_BYTES_MAX });
@@ -57,7 +49,7 @@ pub(crate) fn put_key_column(
     place: usize,
     value: &Value<'_>,
     out: &mut Vec<u8>,
-) -> Result<(), TablesError> {
+) -> Result<()> {
     let column = schema.column_at(place)?;
     if value.value_type() == Some(column.ty) {
         put_value(out, value);
@@ -98,7 +90,7 @@ pub(crate) fn index_entry(
     index: &Index,
     values: &[Value<'_>],
     row_key: &[u8],
-) -> Result<Option<Entry>, TablesError> {
+) -> Result<Option<Entry>> {
     let column = |id| {
         let place = schema.place_of(id).ok_or("an index reads a column that is gone")?;
         values.get(place).map(Value::borrowed).ok_or_else(|| "a row is short of a column".to_owned())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder};
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::Schema;
 use crate::schema::layout::Source;
 use crate::value::Value;
@@ -49,7 +49,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// [`TablesError::UnknownColumn`]; damage.
     #[inline]
-    pub fn get(&self, index: usize) -> Result<Value<'a>, TablesError> {
+    pub fn get(&self, index: usize) -> Result<Value<'a>> {
         let column = self.schema.column_at(index)?;
         let read = self.read(index, column.ty).map_err(|error| self.damaged(error))?;
         let value = read.unwrap_or_else(|| column.missing.borrowed());
@@ -96,7 +96,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// As [`Row::get`].
-    pub fn column(&self, name: &str) -> Result<Value<'a>, TablesError> {
+    pub fn column(&self, name: &str) -> Result<Value<'a>> {
         self.get(self.schema.index_of(name)?)
     }
 
@@ -104,7 +104,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// As [`Row::get`].
-    pub fn values(&self) -> Result<Vec<Value<'a>>, TablesError> {
+    pub fn values(&self) -> Result<Vec<Value<'a>>> {
         (0..self.schema.columns().len()).map(|index| self.get(index)).collect()
     }
 
@@ -156,7 +156,7 @@ impl OwnedRow {
     ///
     /// # Errors
     /// As [`Row::get`].
-    pub fn get(&self, index: usize) -> Result<Value<'_>, TablesError> {
+    pub fn get(&self, index: usize) -> Result<Value<'_>> {
         self.row().get(index)
     }
 
@@ -164,7 +164,7 @@ impl OwnedRow {
     ///
     /// # Errors
     /// As [`Row::get`].
-    pub fn column(&self, name: &str) -> Result<Value<'_>, TablesError> {
+    pub fn column(&self, name: &str) -> Result<Value<'_>> {
         self.row().column(name)
     }
 
@@ -172,7 +172,7 @@ impl OwnedRow {
     ///
     /// # Errors
     /// As [`Row::get`].
-    pub fn values(&self) -> Result<Vec<Value<'_>>, TablesError> {
+    pub fn values(&self) -> Result<Vec<Value<'_>>> {
         self.row().values()
     }
 

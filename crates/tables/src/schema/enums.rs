@@ -18,7 +18,7 @@ use std::borrow::Cow;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_varint};
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::names::{NAME_BYTES_MAX, check_kept_name, schema_and_name};
 use crate::value::enum_value::EnumValue;
 use crate::value::types::{Scalar, Type};
@@ -62,7 +62,7 @@ pub(crate) fn wrong(name: &str, what: impl Into<String>) -> TablesError {
 }
 
 impl EnumType {
-    pub(crate) fn new(number: u32, name: &str, labels: &[&str]) -> Result<Self, TablesError> {
+    pub(crate) fn new(number: u32, name: &str, labels: &[&str]) -> Result<Self> {
         let mut made = Self { number, name: name.to_owned(), labels: Vec::with_capacity(labels.len()) };
         for label in labels {
             made.add(label, &EnumPlace::Last)?;
@@ -157,12 +157,12 @@ impl EnumType {
         }
     }
 
-    fn place(&self, label: &str) -> Result<usize, TablesError> {
+    fn place(&self, label: &str) -> Result<usize> {
         let found = self.labels.iter().position(|(_, known)| known == label);
         found.ok_or_else(|| TablesError::UnknownLabel { name: self.name.clone(), label: label.to_owned() })
     }
 
-    fn add(&mut self, label: &str, place: &EnumPlace) -> Result<(), TablesError> {
+    fn add(&mut self, label: &str, place: &EnumPlace) -> Result<()> {
         check_label(&self.name, label)?;
         if self.labels.iter().any(|(_, known)| known == label) {
             return Err(TablesError::Duplicate { kind: "enum label", name: label.to_owned() });
@@ -194,7 +194,7 @@ impl EnumType {
         Ok(())
     }
 
-    pub(crate) fn change(&mut self, change: &EnumChange) -> Result<(), TablesError> {
+    pub(crate) fn change(&mut self, change: &EnumChange) -> Result<()> {
         match change {
             EnumChange::Add(label, place) => self.add(label, place),
             EnumChange::RenameLabel(from, to) => {
@@ -240,13 +240,13 @@ impl EnumType {
         Ok(Self { number, name, labels })
     }
 
-    pub(crate) fn stored(bytes: &[u8], key: &[u8]) -> Result<Self, TablesError> {
+    pub(crate) fn stored(bytes: &[u8], key: &[u8]) -> Result<Self> {
         let name = String::from_utf8_lossy(key.get(1..).unwrap_or_default()).into_owned();
         Self::decode(&mut Decoder::new(bytes)).map_err(TablesError::damaged(format!("type {name:?}")))
     }
 }
 
-fn check_label(name: &str, label: &str) -> Result<(), TablesError> {
+fn check_label(name: &str, label: &str) -> Result<()> {
     if label.len() > NAME_BYTES_MAX || label.chars().any(char::is_control) {
         let cut: String = label.chars().take(64).collect();
         return Err(wrong(name, format!("the label {cut:?}: at most 255 bytes without control characters")));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::LockMode;
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::define::{Action, DefaultValue, Identity};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
@@ -469,7 +469,7 @@ impl Schema {
     }
 
     /// Rejects a row that does not have one value for each column.
-    pub(crate) fn check_arity(&self, values: &[Value<'_>]) -> Result<(), TablesError> {
+    pub(crate) fn check_arity(&self, values: &[Value<'_>]) -> Result<()> {
         let (expected, found) = (self.columns().len(), values.len());
         if expected == found {
             return Ok(());
@@ -512,7 +512,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`TablesError::UnknownColumn`].
-    pub fn index_of(&self, name: &str) -> Result<usize, TablesError> {
+    pub fn index_of(&self, name: &str) -> Result<usize> {
         let found = self.columns().iter().position(|column| column.name == name);
         found.ok_or_else(|| self.unknown_column(name))
     }
@@ -521,7 +521,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`TablesError::UnknownIndex`].
-    pub fn index_named(&self, name: &str) -> Result<&Index, TablesError> {
+    pub fn index_named(&self, name: &str) -> Result<&Index> {
         let found = self.indexes().iter().find(|index| index.name == name && index.ready);
         found.ok_or_else(|| TablesError::UnknownIndex {
             table: self.name().to_owned(),
@@ -534,7 +534,7 @@ impl Schema {
     }
 
     #[inline]
-    pub(crate) fn column_at(&self, index: usize) -> Result<&Column, TablesError> {
+    pub(crate) fn column_at(&self, index: usize) -> Result<&Column> {
         self.columns().get(index).ok_or_else(|| self.unknown_column(&format!("number {index}")))
     }
 

@@ -4,7 +4,7 @@
 //! U+001F, which no name contains. So names stored before schemas existed remain valid. This module does not
 //! know which schemas exist.
 
-use crate::error::{TablesError, invalid};
+use crate::error::{Result, invalid};
 
 /// The schema of names without a prefix.
 pub const PUBLIC: &str = "public";
@@ -30,7 +30,7 @@ pub fn shown(text: &str) -> String {
 /// Longest name, bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
-pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), TablesError> {
+pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let cut: String = name.chars().take(64).collect();
         let what = format!(
@@ -42,7 +42,7 @@ pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), Tabl
 }
 
 /// Checks the stored name of a table or type.
-pub(crate) fn check_kept_name(kind: &str, kept: &str) -> Result<(), TablesError> {
+pub(crate) fn check_kept_name(kind: &str, kept: &str) -> Result<()> {
     let (schema, name) = schema_and_name(kept);
     check_name(kept, "schema", schema)?;
     check_name(kept, kind, name)

@@ -8,7 +8,7 @@ use ropewalk_engine::{
 
 use crate::catalog::tables::{TABLES, Tables};
 use crate::catalog::{number, object_key};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::table::Table;
 use crate::row::display;
 use crate::write::tx::{TablesState, TablesTx};
@@ -51,10 +51,7 @@ impl Operation for DdlOperation {
 
 impl Tables {
     /// Runs `work` in a separate transaction and commits it durably.
-    pub(crate) fn run<R>(
-        &self,
-        work: impl FnOnce(&mut TablesTx<'_>) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
+    pub(crate) fn run<R>(&self, work: impl FnOnce(&mut TablesTx<'_>) -> Result<R>) -> Result<R> {
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::Serializable);
         let mut state = TablesState::default();
         let result = work(&mut TablesTx::new(self, &mut kv, &mut state))?;
@@ -70,7 +67,7 @@ impl Tables {
     }
 
     /// Commits durably, and describes a conflict.
-    pub(crate) fn commit(&self, operations: Vec<Box<dyn Operation>>) -> Result<(), TablesError> {
+    pub(crate) fn commit(&self, operations: Vec<Box<dyn Operation>>) -> Result<()> {
         match self.engine.commit(operations, Durability::Sync) {
             Ok(_) => Ok(()),
             Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
@@ -86,10 +83,7 @@ impl Tables {
     }
 
     /// As `run`, retried after conflicts.
-    pub(crate) fn insist<R>(
-        &self,
-        work: impl Fn(&mut TablesTx<'_>) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
+    pub(crate) fn insist<R>(&self, work: impl Fn(&mut TablesTx<'_>) -> Result<R>) -> Result<R> {
         let mut attempt = 1;
         loop {
             match self.run(&work) {

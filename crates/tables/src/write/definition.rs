@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
+use ropewalk_engine::KeySpan;
+
 use crate::catalog::{object_key, object_range, table_key};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::TablesRead;
 use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
 use crate::write::tx::TablesTx;
 
 impl TablesTx<'_> {
     /// Runs an atomic statement that changes definitions.
-    pub(crate) fn ddl<R>(
-        &mut self,
-        run: impl FnOnce(&mut Self) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
+    pub(crate) fn ddl<R>(&mut self, run: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         self.begin();
         let mark = self.kv.mark();
         let result = run(self);
@@ -26,7 +25,7 @@ impl TablesTx<'_> {
     }
 
     /// Writes a definition. A concurrent change of it is detected at commit.
-    pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>, TablesError> {
+    pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>> {
         let catalog = self.spaces().catalog;
         if !is_new {
             parts.version += 1;
@@ -62,7 +61,7 @@ impl TablesTx<'_> {
         Ok(schema)
     }
 
-    fn kv_has_object(&mut self, object: u32) -> Result<bool, TablesError> {
+    fn kv_has_object(&mut self, object: u32) -> Result<bool> {
         Ok(self.kv.peek(self.spaces().catalog, &object_key(object))?.is_some())
     }
 
@@ -84,11 +83,11 @@ impl TablesTx<'_> {
     }
 
     /// True when the table has no row; guards this until commit.
-    pub(crate) fn is_empty(&mut self, schema: &Schema) -> Result<bool, TablesError> {
+    pub(crate) fn is_empty(&mut self, schema: &Schema) -> Result<bool> {
         let (start, end) = object_range(schema.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);
         let mut empty = true;
-        self.walk(&start, end, false, &mut |_, _| {
+        self.walk_rows(KeySpan::forward(&start, end), &mut |_, _| {
             empty = false;
             false
         })?;

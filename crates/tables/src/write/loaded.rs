@@ -4,7 +4,7 @@ use ropewalk_engine::{Isolation, Keyspace, KvTransaction, Operation};
 
 use crate::catalog::tables::Tables;
 use crate::catalog::{loading_key, object_key, object_range};
-use crate::error::TablesError;
+use crate::error::Result;
 
 /// Most attempts to settle objects while others commit. The rest is settled when the database is opened
 /// again.
@@ -46,14 +46,14 @@ impl Tables {
     ///
     /// # Errors
     /// The engine's.
-    pub fn remove_orphaned_loads(&self) -> Result<(), TablesError> {
+    pub fn remove_orphaned_loads(&self) -> Result<()> {
         let objects = std::mem::take(&mut *self.model.handed_over.lock());
         if objects.is_empty() { Ok(()) } else { self.settle(&objects) }
     }
 
     /// Ends the loading of these objects: those of a table remain, the others are deleted. Serializable, to
     /// detect a concurrent commit that gives them to a table.
-    pub(crate) fn settle(&self, objects: &[u32]) -> Result<(), TablesError> {
+    pub(crate) fn settle(&self, objects: &[u32]) -> Result<()> {
         let spaces = self.model.spaces();
         for _ in 0..ATTEMPTS {
             let mut kv = KvTransaction::new(self.engine.clone(), Isolation::Serializable);

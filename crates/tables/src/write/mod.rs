@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::LockMode;
 
-use crate::error::TablesError;
+use crate::error::Result;
 use crate::read::TablesRead;
 use crate::read::table::Table;
 use crate::row::keys::put_row_key;
@@ -114,7 +114,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// A value that does not fit; a violated rule, named in the error. The statement has no effect then.
-    pub fn insert_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<OwnedRow, TablesError> {
+    pub fn insert_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<OwnedRow> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             schema.check_arity(values)?;
@@ -125,8 +125,8 @@ impl TablesTx<'_> {
     /// Inserts a row; columns that are not named get their defaults. Returns the stored row.
     ///
     /// # Errors
-    /// As [`TablesTx::insert_row`]; [`TablesError::UnknownColumn`].
-    pub fn insert(&mut self, table: &Table, values: &[(&str, Value<'_>)]) -> Result<OwnedRow, TablesError> {
+    /// As [`TablesTx::insert_row`]; [`crate::TablesError::UnknownColumn`].
+    pub fn insert(&mut self, table: &Table, values: &[(&str, Value<'_>)]) -> Result<OwnedRow> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             let values = named(&schema, values)?;
@@ -138,11 +138,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn insert_many(
-        &mut self,
-        table: &Table,
-        rows: &[&[(&str, Value<'_>)]],
-    ) -> Result<Option<OwnedRow>, TablesError> {
+    pub fn insert_many(&mut self, table: &Table, rows: &[&[(&str, Value<'_>)]]) -> Result<Option<OwnedRow>> {
         self.insert_all(table, rows, false)
     }
 
@@ -151,11 +147,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn restore_many(
-        &mut self,
-        table: &Table,
-        rows: &[&[(&str, Value<'_>)]],
-    ) -> Result<Option<OwnedRow>, TablesError> {
+    pub fn restore_many(&mut self, table: &Table, rows: &[&[(&str, Value<'_>)]]) -> Result<Option<OwnedRow>> {
         self.insert_all(table, rows, true)
     }
 
@@ -164,7 +156,7 @@ impl TablesTx<'_> {
         table: &Table,
         rows: &[&[(&str, Value<'_>)]],
         takes_generated: bool,
-    ) -> Result<Option<OwnedRow>, TablesError> {
+    ) -> Result<Option<OwnedRow>> {
         self.statement(|statement| {
             statement.takes_generated = takes_generated;
             let (schema, mut last) = (statement.schema(table)?, None);
@@ -176,7 +168,7 @@ impl TablesTx<'_> {
     }
 
     /// Inserts a row with generated values from before.
-    pub(crate) fn take_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<(), TablesError> {
+    pub(crate) fn take_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<()> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             schema.check_arity(values)?;
@@ -191,7 +183,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn upsert(&mut self, table: &Table, values: &[(&str, Value<'_>)]) -> Result<OwnedRow, TablesError> {
+    pub fn upsert(&mut self, table: &Table, values: &[(&str, Value<'_>)]) -> Result<OwnedRow> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             let values = named(&schema, values)?;
@@ -211,8 +203,8 @@ impl TablesTx<'_> {
         &mut self,
         table: &Table,
         key: &[Value<'_>],
-        change: impl FnOnce(Option<Row<'_>>) -> Result<C, TablesError>,
-    ) -> Result<OwnedRow, TablesError> {
+        change: impl FnOnce(Option<Row<'_>>) -> Result<C>,
+    ) -> Result<OwnedRow> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             let mut row_key = Vec::new();
@@ -242,7 +234,7 @@ impl TablesTx<'_> {
         table: &Table,
         key: &[Value<'_>],
         changes: &[(&str, Value<'_>)],
-    ) -> Result<bool, TablesError> {
+    ) -> Result<bool> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             let mut row_key = Vec::new();
@@ -256,7 +248,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn update_row(&mut self, row: &OwnedRow, changes: &[(&str, Value<'_>)]) -> Result<bool, TablesError> {
+    pub fn update_row(&mut self, row: &OwnedRow, changes: &[(&str, Value<'_>)]) -> Result<bool> {
         self.statement(|statement| {
             let schema = statement.tx.schema_by_id(row.schema().id())?;
             statement.change_row(&schema, row, &named(&schema, changes)?)
@@ -268,11 +260,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
-    pub fn update_row_as_read(
-        &mut self,
-        row: &OwnedRow,
-        changes: &[(&str, Value<'_>)],
-    ) -> Result<bool, TablesError> {
+    pub fn update_row_as_read(&mut self, row: &OwnedRow, changes: &[(&str, Value<'_>)]) -> Result<bool> {
         self.statement(|statement| {
             let schema = statement.tx.schema_by_id(row.schema().id())?;
             let changes = named(&schema, changes)?;
@@ -288,7 +276,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// A foreign key that forbids it.
-    pub fn delete(&mut self, table: &Table, key: &[Value<'_>]) -> Result<bool, TablesError> {
+    pub fn delete(&mut self, table: &Table, key: &[Value<'_>]) -> Result<bool> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
             let mut row_key = Vec::new();
@@ -301,7 +289,7 @@ impl TablesTx<'_> {
     ///
     /// # Errors
     /// As [`TablesTx::delete`].
-    pub fn delete_rows(&mut self, rows: &[OwnedRow]) -> Result<u64, TablesError> {
+    pub fn delete_rows(&mut self, rows: &[OwnedRow]) -> Result<u64> {
         self.statement(|statement| {
             let mut deleted = 0;
             for row in rows {
@@ -315,8 +303,8 @@ impl TablesTx<'_> {
     /// Runs one statement: references are checked at its end; a failed statement has no effect.
     pub(crate) fn statement<R>(
         &mut self,
-        run: impl FnOnce(&mut Statement<'_, '_>) -> Result<R, TablesError>,
-    ) -> Result<R, TablesError> {
+        run: impl FnOnce(&mut Statement<'_, '_>) -> Result<R>,
+    ) -> Result<R> {
         self.begin();
         let mark = self.kv.mark();
         let peeked = std::mem::take(&mut self.state.peeked);

@@ -1,6 +1,6 @@
 //! The reads of [`TablesRead`] as methods of the types themselves, so that applications import no trait.
 
-use crate::error::TablesError;
+use crate::error::Result;
 use crate::read::table::{Table, TablesAt};
 use crate::read::{KeyRange, TablesRead};
 use crate::row::{OwnedRow, Row};
@@ -14,7 +14,7 @@ macro_rules! reads {
             ///
             /// # Errors
             /// Values that do not fit the key; damage.
-            pub fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>, TablesError> {
+            pub fn get(&mut self, table: &Table, key: &[Value<'_>]) -> Result<Option<OwnedRow>> {
                 TablesRead::get(self, table, key)
             }
 
@@ -26,7 +26,7 @@ macro_rules! reads {
                 &mut self,
                 table: &Table,
                 keys: &[&[Value<'_>]],
-            ) -> Result<Vec<Option<OwnedRow>>, TablesError> {
+            ) -> Result<Vec<Option<OwnedRow>>> {
                 TablesRead::get_many(self, table, keys)
             }
 
@@ -40,8 +40,8 @@ macro_rules! reads {
                 table: &Table,
                 range: &KeyRange<'_>,
                 backward: bool,
-                each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
-            ) -> Result<(), TablesError> {
+                each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+            ) -> Result<()> {
                 TablesRead::scan(self, table, range, backward, each)
             }
 
@@ -55,7 +55,7 @@ macro_rules! reads {
                 range: &KeyRange<'_>,
                 backward: bool,
                 limit: usize,
-            ) -> Result<Vec<OwnedRow>, TablesError> {
+            ) -> Result<Vec<OwnedRow>> {
                 TablesRead::collect(self, table, range, backward, limit)
             }
 
@@ -63,7 +63,7 @@ macro_rules! reads {
             ///
             /// # Errors
             /// As `scan`.
-            pub fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64, TablesError> {
+            pub fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64> {
                 TablesRead::count(self, table, range)
             }
 
@@ -71,15 +71,15 @@ macro_rules! reads {
             /// false.
             ///
             /// # Errors
-            /// [`TablesError::UnknownIndex`]; as `scan`.
+            /// [`crate::TablesError::UnknownIndex`]; as `scan`.
             pub fn scan_index(
                 &mut self,
                 table: &Table,
                 index: &str,
                 range: &KeyRange<'_>,
                 backward: bool,
-                each: &mut dyn FnMut(Row<'_>) -> Result<bool, TablesError>,
-            ) -> Result<(), TablesError> {
+                each: &mut dyn FnMut(Row<'_>) -> Result<bool>,
+            ) -> Result<()> {
                 TablesRead::scan_index(self, table, index, range, backward, each)
             }
 
@@ -94,7 +94,7 @@ macro_rules! reads {
                 range: &KeyRange<'_>,
                 backward: bool,
                 limit: usize,
-            ) -> Result<Vec<OwnedRow>, TablesError> {
+            ) -> Result<Vec<OwnedRow>> {
                 TablesRead::collect_index(self, table, index, range, backward, limit)
             }
         }

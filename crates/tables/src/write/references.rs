@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use ropewalk_base::keys::prefix_end;
-use ropewalk_engine::LockMode;
+use ropewalk_engine::{KeySpan, LockMode};
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::{TablesRead, index_prefix};
 use crate::row::display;
 use crate::row::keys::{entry_row, put_row_key};
@@ -53,7 +53,7 @@ impl Statement<'_, '_> {
         parent: &Arc<Schema>,
         old: &[Value<'_>],
         new: Option<&[Value<'_>]>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         for child_id in &parent.parts.referenced_by {
             let child = self.tx.schema_by_id(*child_id)?;
             for (key, foreign) in child.foreign_keys().iter().enumerate() {
@@ -98,7 +98,7 @@ impl Statement<'_, '_> {
         foreign: &ForeignKey,
         values: &[Value<'_>],
         limit: usize,
-    ) -> Result<Vec<Vec<u8>>, TablesError> {
+    ) -> Result<Vec<Vec<u8>>> {
         let damaged = || format!("table {:?}, foreign key {:?}", child.name(), foreign.name);
         let index = child.indexes().iter().find(|index| index.object == foreign.index);
         let index =
@@ -123,7 +123,7 @@ impl Statement<'_, '_> {
                 false
             }
         };
-        self.tx.walk(&prefix, end.as_deref(), false, each)?;
+        self.tx.walk_rows(KeySpan::forward(&prefix, end.as_deref()), each)?;
         if let Some(error) = failed {
             return Err(TablesError::damaged(damaged())(error));
         }
@@ -135,7 +135,7 @@ impl Statement<'_, '_> {
     }
 
     /// Applies the cascading changes of the statement, then checks its references.
-    pub(super) fn finish(&mut self) -> Result<(), TablesError> {
+    pub(super) fn finish(&mut self) -> Result<()> {
         while let Some(work) = self.work.pop() {
             self.touched += 1;
             if self.touched > CASCADE_ROWS_MAX {
@@ -157,7 +157,7 @@ impl Statement<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn follow(&mut self, work: Work) -> Result<(), TablesError> {
+    pub(super) fn follow(&mut self, work: Work) -> Result<()> {
         let Work { child, key, row, old, change } = work;
         let foreign = foreign_key(&child, key);
         self.hold(&row, LockMode::Update)?;
@@ -191,7 +191,7 @@ impl Statement<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn judge(&mut self, pending: Pending) -> Result<(), TablesError> {
+    pub(super) fn judge(&mut self, pending: Pending) -> Result<()> {
         let rows = self.tx.spaces().rows;
         match pending {
             Pending::NeedsParent { child, key, values } => {
@@ -245,11 +245,7 @@ fn still_referred(child: &Schema, foreign: &ForeignKey, row: &[u8]) -> TablesErr
 
 /// The key of a parent with these values: its row, or its entry in a unique index. `None` when the values do
 /// not fit the parent's columns.
-fn parent_key(
-    parent: &Schema,
-    foreign: &ForeignKey,
-    values: &[Value<'_>],
-) -> Result<Option<Vec<u8>>, TablesError> {
+fn parent_key(parent: &Schema, foreign: &ForeignKey, values: &[Value<'_>]) -> Result<Option<Vec<u8>>> {
     if parent.parts.key == foreign.parent_columns {
         let mut key = Vec::new();
         put_row_key(parent, values, &mut key)?;
@@ -269,7 +265,7 @@ pub(crate) fn parent_of(
     foreign: &ForeignKey,
     values: &[Value<'_>],
     parent: Option<&Arc<Schema>>,
-) -> Result<Option<Vec<u8>>, TablesError> {
+) -> Result<Option<Vec<u8>>> {
     let values = columns_of(child, &foreign.columns, values);
     let parent =
         parent.ok_or_else(|| TablesError::UnknownTable { name: format!("number {}", foreign.parent) })?;

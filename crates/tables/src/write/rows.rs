@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Isolation, LockMode};
 
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::TablesRead;
 use crate::read::table::Table;
 use crate::row::OwnedRow;
@@ -21,7 +21,7 @@ use crate::write::{Pending, Statement};
 /// Bytes of an integer in a key, with the mark of a column.
 const KEY_COLUMN_BYTES: usize = 9;
 
-fn row_key_of(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
+fn row_key_of(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>> {
     debug_assert!(!schema.key_columns().is_empty(), "rows without a key are numbered");
     let mut row_key = Vec::with_capacity(4 + KEY_COLUMN_BYTES * schema.key_columns().len());
     row_key.extend_from_slice(&schema.parts.rows.to_be_bytes());
@@ -39,13 +39,13 @@ impl<'a> Statement<'_, 'a> {
     }
 
     /// The value of a key that this statement is about to write or guard.
-    pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+    pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.peeked.push(key);
         Ok(self.tx.kv.peek(self.tx.spaces().rows, key)?)
     }
 
     /// As [`Statement::peek`], for the key of a row to insert, which often is after all others.
-    fn peek_row(&mut self, schema: &Schema, row_key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+    fn peek_row(&mut self, schema: &Schema, row_key: &[u8]) -> Result<Option<Vec<u8>>> {
         if self.tx.is_after_all_rows(schema.parts.rows, row_key)? {
             self.peeked.push(row_key);
             return Ok(None);
@@ -60,13 +60,13 @@ impl<'a> Statement<'_, 'a> {
         now
     }
 
-    pub(super) fn schema(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+    pub(super) fn schema(&mut self, table: &Table) -> Result<Arc<Schema>> {
         let schema = self.tx.schema_of(table)?;
         self.tx.guard_schema(&schema);
         Ok(schema)
     }
 
-    pub(super) fn default(&self, schema: &Schema, column: &Column) -> Result<Value<'static>, TablesError> {
+    pub(super) fn default(&self, schema: &Schema, column: &Column) -> Result<Value<'static>> {
         default(self.tx.tables, schema, column, &|| self.now())
     }
 
@@ -75,7 +75,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         given: impl IntoIterator<Item = Option<Value<'v>>>,
         replace: bool,
-    ) -> Result<OwnedRow, TablesError> {
+    ) -> Result<OwnedRow> {
         let values = completed(self.tx.tables, schema, &|| self.now(), given, self.takes_generated)?;
         self.insert_values(schema, values, replace)
     }
@@ -86,7 +86,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         values: Vec<Value<'_>>,
         replace: bool,
-    ) -> Result<OwnedRow, TablesError> {
+    ) -> Result<OwnedRow> {
         let row_key = match schema.parts.rowid {
             Some(sequence) => {
                 let number = self.tx.tables.next_number(sequence)?;
@@ -114,11 +114,7 @@ impl<'a> Statement<'_, 'a> {
         self.write(schema, row_key, None, values)
     }
 
-    pub(super) fn load(
-        &mut self,
-        schema: &Arc<Schema>,
-        row_key: Vec<u8>,
-    ) -> Result<Option<OwnedRow>, TablesError> {
+    pub(super) fn load(&mut self, schema: &Arc<Schema>, row_key: Vec<u8>) -> Result<Option<OwnedRow>> {
         let stored = self.tx.fetch(&row_key)?;
         Ok(stored.map(|value| OwnedRow::new(schema.clone(), row_key, value)))
     }
@@ -128,7 +124,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         row_key: Vec<u8>,
         changes: &[Option<Value<'_>>],
-    ) -> Result<bool, TablesError> {
+    ) -> Result<bool> {
         self.hold_to_change(schema, &row_key, changes)?;
         let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
         self.change_from(schema, &old, changes)
@@ -140,7 +136,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         row: &OwnedRow,
         changes: &[Option<Value<'_>>],
-    ) -> Result<bool, TablesError> {
+    ) -> Result<bool> {
         let (rows, key) = (self.tx.spaces().rows, schema.present_key(row.key()));
         let is_present = row.schema().version() == schema.version();
         if !self.tx.is_locking() || self.tx.kv.wrote(rows, &key) || !is_present {
@@ -156,7 +152,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Schema,
         row_key: &[u8],
         changes: &[Option<Value<'_>>],
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
         self.hold(row_key, schema.lock_of_change(&is_set))
     }
@@ -166,7 +162,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         old: &OwnedRow,
         changes: &[Option<Value<'_>>],
-    ) -> Result<bool, TablesError> {
+    ) -> Result<bool> {
         self.changed_from(schema, old, changes).map(|_| true)
     }
 
@@ -176,7 +172,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         old: &OwnedRow,
         changes: &[Option<Value<'_>>],
-    ) -> Result<OwnedRow, TablesError> {
+    ) -> Result<OwnedRow> {
         let mut values = Vec::with_capacity(changes.len());
         for ((column, change), value) in schema.columns().iter().zip(changes).zip(old.values()?) {
             values.push(match change {
@@ -201,7 +197,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Arc<Schema>,
         old: &OwnedRow,
         values: Vec<Value<'_>>,
-    ) -> Result<OwnedRow, TablesError> {
+    ) -> Result<OwnedRow> {
         let row_key =
             if schema.parts.rowid.is_some() { old.key().to_vec() } else { row_key_of(schema, &values)? };
         if row_key != old.key() {
@@ -222,7 +218,7 @@ impl<'a> Statement<'_, 'a> {
 
     /// In a locking statement, locks a key: other transactions that want to write it, or depend on it, wait
     /// from now on.
-    pub(super) fn hold(&mut self, key: &[u8], mode: LockMode) -> Result<(), TablesError> {
+    pub(super) fn hold(&mut self, key: &[u8], mode: LockMode) -> Result<()> {
         self.tx.hold(key, mode, true)
     }
 
@@ -252,7 +248,7 @@ impl<'a> Statement<'_, 'a> {
         row_key: Vec<u8>,
         old: Option<&OwnedRow>,
         values: Vec<Value<'_>>,
-    ) -> Result<OwnedRow, TablesError> {
+    ) -> Result<OwnedRow> {
         debug_assert_eq!(values.len(), schema.columns().len(), "a row has a value for each column");
         debug_assert!(
             row_key.starts_with(&schema.parts.rows.to_be_bytes()),
@@ -290,7 +286,7 @@ impl<'a> Statement<'_, 'a> {
         Ok(OwnedRow::new(schema.clone(), row_key, row))
     }
 
-    pub(crate) fn delete(&mut self, schema: &Arc<Schema>, row_key: Vec<u8>) -> Result<bool, TablesError> {
+    pub(crate) fn delete(&mut self, schema: &Arc<Schema>, row_key: Vec<u8>) -> Result<bool> {
         self.hold(&row_key, LockMode::Update)?;
         let Some(old) = self.load(schema, row_key)? else { return Ok(false) };
         let values = old.values()?;
@@ -307,7 +303,7 @@ impl<'a> Statement<'_, 'a> {
         schema: &Schema,
         old: Option<(&[u8], &[Value<'_>])>,
         new: Option<(&[u8], &[Value<'_>])>,
-    ) -> Result<(), TablesError> {
+    ) -> Result<()> {
         for index in schema.indexes() {
             let entry = |row: Option<(&[u8], &[Value<'_>])>| match row {
                 Some((key, values)) => index_entry(schema, index, values, key),
@@ -330,12 +326,7 @@ impl<'a> Statement<'_, 'a> {
         Ok(())
     }
 
-    pub(crate) fn put_entry(
-        &mut self,
-        schema: &Schema,
-        index: &Index,
-        entry: &Entry,
-    ) -> Result<(), TablesError> {
+    pub(crate) fn put_entry(&mut self, schema: &Schema, index: &Index, entry: &Entry) -> Result<()> {
         let rows = self.tx.spaces().rows;
         if entry.exclusive {
             self.hold(&entry.key, LockMode::Update)?;

@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ropewalk_base::{Seq, is_rebuild_name};
-use ropewalk_engine::{Isolation, KvTransaction, LockError, LockMode, Operation};
+use ropewalk_engine::{
+    EachEntry, Isolation, KeySpan, Keyspace, KvTransaction, LockError, LockMode, Operation,
+};
 
 use crate::catalog::tables::Tables;
 use crate::catalog::{Spaces, name_key, number, object_range, table_key};
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::read::TablesRead;
 use crate::read::sealed::Sealed;
 use crate::read::table::{Table, find};
@@ -82,7 +84,7 @@ pub struct TablesTx<'a> {
 
 impl<'a> TablesTx<'a> {
     /// Rejects a new name that is reserved for rebuilds of projections.
-    pub(crate) fn check_unreserved(&self, name: &str) -> Result<(), TablesError> {
+    pub(crate) fn check_unreserved(&self, name: &str) -> Result<()> {
         if !self.state.is_rebuild && is_rebuild_name(name) {
             return Err(TablesError::ReservedName { name: name.to_owned() });
         }
@@ -98,17 +100,17 @@ impl<'a> TablesTx<'a> {
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
-    pub fn table(&mut self, name: &str) -> Result<Table, TablesError> {
+    pub fn table(&mut self, name: &str) -> Result<Table> {
         self.begin();
         self.named_table(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })
     }
 
     /// The number of the table `name`.
-    pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>, TablesError> {
+    pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>> {
         Ok(self.named_table(name)?.map(|table| table.id()))
     }
 
-    fn named_table(&mut self, name: &str) -> Result<Option<Table>, TablesError> {
+    fn named_table(&mut self, name: &str) -> Result<Option<Table>> {
         let (tables, catalog) = (self.tables, self.spaces().catalog);
         let handle = |id| Table::new(&tables.model, id, name);
         self.forget_older();
@@ -127,7 +129,7 @@ impl<'a> TablesTx<'a> {
     }
 
     /// True if `key` is after all rows of the object `rows`; false also if that is not known without a search.
-    pub(super) fn is_after_all_rows(&mut self, rows: u32, key: &[u8]) -> Result<bool, TablesError> {
+    pub(super) fn is_after_all_rows(&mut self, rows: u32, key: &[u8]) -> Result<bool> {
         let space = self.spaces().rows;
         let is_plain = self.state.ddl.is_empty() && self.state.loaded.is_empty();
         let Some(frontier) = self.state.frontiers.worthwhile(rows).filter(|_| is_plain) else {
@@ -137,10 +139,14 @@ impl<'a> TablesTx<'a> {
         frontier.is_before(key, || {
             let (start, end) = object_range(rows);
             let (end, mut last) = (end.as_ref().map(<[u8; 4]>::as_slice), Vec::new());
-            snapshot.reading().view().visit(space, &start, end, true, |key, _| {
-                last.extend_from_slice(key);
-                false
-            })?;
+            snapshot.reading().view().visit(
+                space,
+                KeySpan { start: &start, end, backward: true },
+                |key, _| {
+                    last.extend_from_slice(key);
+                    false
+                },
+            )?;
             Ok(last)
         })
     }
@@ -157,7 +163,7 @@ impl<'a> TablesTx<'a> {
         }
     }
 
-    pub(crate) fn schema_by_id(&mut self, id: u32) -> Result<Arc<Schema>, TablesError> {
+    pub(crate) fn schema_by_id(&mut self, id: u32) -> Result<Arc<Schema>> {
         match self.state.schemas.get(&id) {
             Some(schema) => Ok(schema.clone()),
             None => self.schema_of(&Table::new(&self.tables.model, id, &format!("number {id}"))),
@@ -173,7 +179,7 @@ impl<'a> TablesTx<'a> {
     }
 
     /// Locks a key of the rows, if the statement takes locks.
-    pub(crate) fn hold(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<(), TablesError> {
+    pub(crate) fn hold(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<()> {
         if self.kv.is_locking() {
             self.kv.lock(self.spaces().rows, key, mode, waits)?;
         }
@@ -191,7 +197,7 @@ impl<'a> TablesTx<'a> {
     ///
     /// # Errors
     /// [`TablesError::Lock`].
-    pub fn lock_rows(&mut self, rows: &[OwnedRow], places: Option<&[usize]>) -> Result<(), TablesError> {
+    pub fn lock_rows(&mut self, rows: &[OwnedRow], places: Option<&[usize]>) -> Result<()> {
         let mut changed = Ok(());
         for row in rows {
             let mode = places.map_or(LockMode::Update, |places| {
@@ -212,13 +218,7 @@ impl<'a> TablesTx<'a> {
     ///
     /// # Errors
     /// [`TablesError::Lock`]; values that are not a key of the table.
-    pub fn lock(
-        &mut self,
-        table: &Table,
-        key: &[Value<'_>],
-        mode: LockMode,
-        waits: bool,
-    ) -> Result<bool, TablesError> {
+    pub fn lock(&mut self, table: &Table, key: &[Value<'_>], mode: LockMode, waits: bool) -> Result<bool> {
         let schema = self.schema_of(table)?;
         let mut row_key = Vec::new();
         put_row_key(&schema, key, &mut row_key)?;
@@ -247,7 +247,7 @@ impl TablesRead for TablesTx<'_> {
         self.tables.model.spaces()
     }
 
-    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
+    fn schema_of(&mut self, table: &Table) -> Result<Arc<Schema>> {
         let id = table.id();
         if let Some(schema) = self.state.schemas.get(&id) {
             return Ok(schema.clone());
@@ -265,30 +265,11 @@ impl TablesRead for TablesTx<'_> {
         Ok(schema)
     }
 
-    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+    fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         Ok(self.kv.get(self.spaces().rows, key)?)
     }
 
-    fn walk(
-        &mut self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        backward: bool,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), TablesError> {
-        Ok(self.kv.visit(self.spaces().rows, start, end, backward, each)?)
-    }
-
-    fn walk_catalog(
-        &mut self,
-        start: &[u8],
-        end: &[u8],
-        each: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), TablesError> {
-        let catalog = self.spaces().catalog;
-        Ok(self.kv.visit(catalog, start, Some(end), false, |key, value| {
-            each(key, value);
-            true
-        })?)
+    fn walk(&mut self, keyspace: Keyspace, span: KeySpan<'_>, each: &mut EachEntry<'_>) -> Result<()> {
+        Ok(self.kv.visit(keyspace, span, each)?)
     }
 }

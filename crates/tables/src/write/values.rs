@@ -1,7 +1,7 @@
 //! The values of a row before it is written: assigned by name, completed by defaults, validated by checks.
 
 use crate::catalog::tables::Tables;
-use crate::error::TablesError;
+use crate::error::{Result, TablesError};
 use crate::schema::define::{DefaultValue, Identity};
 use crate::schema::{Column, Schema};
 use crate::value::Value;
@@ -13,7 +13,7 @@ pub(super) fn default(
     schema: &Schema,
     column: &Column,
     now_micros: &dyn Fn() -> i64,
-) -> Result<Value<'static>, TablesError> {
+) -> Result<Value<'static>> {
     if let Some((_, sequence)) = column.identity {
         return assigned(schema, column, Value::Int8(tables.next_number(sequence)?));
     }
@@ -41,7 +41,7 @@ pub(crate) fn completed<'v>(
     now_micros: &dyn Fn() -> i64,
     given: impl IntoIterator<Item = Option<Value<'v>>>,
     takes_generated: bool,
-) -> Result<Vec<Value<'v>>, TablesError> {
+) -> Result<Vec<Value<'v>>> {
     let mut values = Vec::with_capacity(schema.columns().len());
     for (column, value) in schema.columns().iter().zip(given) {
         values.push(match value {
@@ -58,10 +58,7 @@ pub(crate) fn completed<'v>(
 }
 
 /// Assigns named values to the columns.
-pub(crate) fn named<'v>(
-    schema: &Schema,
-    values: &'v [(&str, Value<'_>)],
-) -> Result<Vec<Option<Value<'v>>>, TablesError> {
+pub(crate) fn named<'v>(schema: &Schema, values: &'v [(&str, Value<'_>)]) -> Result<Vec<Option<Value<'v>>>> {
     let mut row = vec![None; schema.columns().len()];
     for (name, value) in values {
         let place = schema.index_of(name)?;
@@ -73,11 +70,7 @@ pub(crate) fn named<'v>(
     Ok(row)
 }
 
-pub(super) fn assigned<'v>(
-    schema: &Schema,
-    column: &Column,
-    value: Value<'v>,
-) -> Result<Value<'v>, TablesError> {
+pub(super) fn assigned<'v>(schema: &Schema, column: &Column, value: Value<'v>) -> Result<Value<'v>> {
     let names = || (schema.name().to_owned(), column.name.clone());
     if value.is_null() && !column.nullable {
         let (table, column) = names();
@@ -89,7 +82,7 @@ pub(super) fn assigned<'v>(
     })
 }
 
-pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesError> {
+pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<()> {
     let column = |id| {
         let place = schema.place_of(id).ok_or("a check reads a column that is gone")?;
         values.get(place).map(Value::borrowed).ok_or_else(|| "a row is short of a column".to_owned())

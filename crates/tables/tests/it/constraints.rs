@@ -2,7 +2,8 @@
 //! effect.
 
 use ropewalk_tables::{
-    Action, DefaultValue, Expr, ForeignKeyDef, IndexDef, KeyRange, TableDef, TablesError, Value,
+    Action, DefaultValue, Expr, ForeignKeyDef, IndexDef, KeyRange, OwnedRow, TableDef, TablesError, TablesTx,
+    Value,
 };
 
 use crate::{Db, id, int, lines, people, person, text};
@@ -23,29 +24,19 @@ fn violated_constraint_is_named_and_statement_has_no_effect() {
     let mut tx = db.begin();
     let mut t = tx.t();
     t.insert_row(&table, &person(1, "Ann", 130)).unwrap();
-    let message = |result: Result<_, TablesError>| {
-        result.map(|_: ropewalk_tables::OwnedRow| ()).unwrap_err().to_string()
+    let refused = |row: Result<OwnedRow, TablesError>| row.map(drop).unwrap_err().to_string();
+    let named = |t: &mut TablesTx<'_>, id: i64, name: &'static str, age: i64| {
+        refused(t.insert_row(&table, &person(id, name, age)))
     };
-    assert_eq!(
-        message(t.insert_row(&table, &person(1, "Bob", 20))),
-        r#"table "t": a row with (id)=(1) exists already, "t_pkey" allows one"#
-    );
-    assert_eq!(
-        message(t.insert_row(&table, &person(2, "Ann", 20))),
-        r#"table "t": a row with (name)=(Ann) exists already, "t_name_key" allows one"#
-    );
-    assert_eq!(
-        message(t.insert_row(&table, &person(2, "Bob", 130))),
-        r#"table "t": a row with (age)=(130) exists already, "elders" allows one"#
-    );
-    assert_eq!(
-        message(t.insert_row(&table, &person(2, "Bob", 17))),
-        r#"table "t": the row breaks check "adult""#
-    );
-    assert_eq!(
-        message(t.insert(&table, &[("id", 2_i64.into())])),
-        r#"table "t", column "name": NULL is not allowed"#
-    );
+    let exists = |row: &str, index: &str| {
+        format!(r#"table "t": a row with {row} exists already, "{index}" allows one"#)
+    };
+    assert_eq!(named(&mut t, 1, "Bob", 20), exists("(id)=(1)", "t_pkey"));
+    assert_eq!(named(&mut t, 2, "Ann", 20), exists("(name)=(Ann)", "t_name_key"));
+    assert_eq!(named(&mut t, 2, "Bob", 130), exists("(age)=(130)", "elders"));
+    assert_eq!(named(&mut t, 2, "Bob", 17), r#"table "t": the row breaks check "adult""#);
+    let nameless = refused(t.insert(&table, &[("id", 2_i64.into())]));
+    assert_eq!(nameless, r#"table "t", column "name": NULL is not allowed"#);
     // An unknown check passes; equal values outside a partial index are allowed.
     t.insert(&table, &[("id", 2_i64.into()), ("name", "Bob".into())]).unwrap();
     t.insert_row(&table, &person(3, "Cat", 50)).unwrap();

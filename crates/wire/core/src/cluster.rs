@@ -11,7 +11,7 @@ use core::time::Duration;
 use ropewalk::Seq;
 use ropewalk::cluster::Role;
 
-use crate::error::WireError;
+use crate::error::Result;
 use crate::metrics::Gauge;
 
 /// Longest text of addresses, bytes.
@@ -57,6 +57,11 @@ impl NodeAddresses {
     /// The URL of the HTTP API, without a slash at its end.
     pub fn http(&self) -> Option<&str> {
         self.find(&["http", "https"])
+    }
+
+    /// The URL of gRPC.
+    pub fn grpc(&self) -> Option<&str> {
+        self.find(&["grpc", "grpcs"])
     }
 
     /// Host and port of MongoDB's protocol.
@@ -232,20 +237,20 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Code::NotLeader`]; [`crate::Code::Timeout`].
-    fn barrier(&self, time: Duration) -> Result<(), WireError>;
+    fn barrier(&self, time: Duration) -> Result<()>;
 
     /// Whether a load balancer may send requests here.
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`]: the lag of this node exceeds its setting, or its contents differ from those of the
     /// leader.
-    fn readiness(&self) -> Result<(), WireError>;
+    fn readiness(&self) -> Result<()>;
 
     /// Takes the report of a follower that shows the cluster's secret.
     ///
     /// # Errors
     /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
-    fn report(&self, secret: &str, report: MemberReport) -> Result<TakenReport, WireError>;
+    fn report(&self, secret: &str, report: MemberReport) -> Result<TakenReport>;
 
     /// Gives up leading, so that another node leads. Blocks for an append to the shared log. This node opens its database again
     /// and follows; until another one leads, no node accepts writes.
@@ -253,7 +258,7 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// [`crate::Code::NotLeader`]; [`crate::Code::ResourceExhausted`]: no other node has reported, so none could lead;
     /// [`crate::Code::OutcomeUnknown`] of the last commits: this node no longer leads.
-    fn step_down(&self) -> Result<SteppedDown, WireError>;
+    fn step_down(&self) -> Result<SteppedDown>;
 
     /// Removes a node that will not return from the members, and its reports from the checkpoint store. If it starts again, it
     /// joins again. May be repeated after a failure.
@@ -262,14 +267,14 @@ pub trait Cluster: Send + Sync {
     /// [`crate::Code::NotLeader`]; [`crate::Code::InvalidArgument`]: no name of a node, or that of the leader;
     /// [`crate::Code::ResourceExhausted`]: the node runs; [`crate::Code::NotFound`]; [`crate::Code::Io`] of the checkpoint store;
     /// errors of the database.
-    fn remove(&self, node: &str) -> Result<RemovedMember, WireError>;
+    fn remove(&self, node: &str) -> Result<RemovedMember>;
 
     /// Begins to compare all contents of the nodes, unless that is under way. Does not wait: [`ClusterStatus::contents`] of the
     /// leader shows how far it is.
     ///
     /// # Errors
     /// [`crate::Code::NotLeader`].
-    fn check_contents(&self) -> Result<(), WireError>;
+    fn check_contents(&self) -> Result<()>;
 }
 
 /// The state of a node as metrics.

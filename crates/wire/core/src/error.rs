@@ -125,6 +125,9 @@ pub struct Conflict {
     pub item: Option<usize>,
 }
 
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = WireError> = core::result::Result<T, E>;
+
 /// Error of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -16,13 +16,13 @@ use ropewalk::documents::lang::{Doc, DocBuf, Owned, Value, Writer};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 
 /// Parses a document.
 ///
 /// # Errors
 /// Not JSON, not an object, not a document: with line and column.
-pub fn parse(text: &str) -> Result<DocBuf, WireError> {
+pub fn parse(text: &str) -> Result<DocBuf> {
     match parsed(text)?.doc().get(FIELD).unwrap_or(Value::Null) {
         Value::Document(doc) => Ok(doc.to_buf()),
         other => Err(WireError::invalid(format!("a document is needed, not {}", other.type_name()))),
@@ -33,7 +33,7 @@ pub fn parse(text: &str) -> Result<DocBuf, WireError> {
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_value(text: &str) -> Result<Owned, WireError> {
+pub fn parse_value(text: &str) -> Result<Owned> {
     Ok(Owned::from(parsed(text)?.doc().get(FIELD).unwrap_or(Value::Null)))
 }
 
@@ -41,7 +41,7 @@ pub fn parse_value(text: &str) -> Result<Owned, WireError> {
 const FIELD: &str = "v";
 
 /// A document with the value as its only field.
-fn parsed(text: &str) -> Result<DocBuf, WireError> {
+fn parsed(text: &str) -> Result<DocBuf> {
     let refuse = |error: serde_json::Error| match error.classify() {
         serde_json::error::Category::Data => WireError::invalid(error.to_string()),
         _ => WireError::invalid(format!("it is not JSON: {error}")),

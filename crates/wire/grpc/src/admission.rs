@@ -5,6 +5,8 @@
 //! headers ─▶ health or reflection? ─ no ─▶ caller known, with the rights of the call? ─▶ body, frame by frame: memory, deadline ─▶ call
 //!                 └─ yes: body of at most 64 KiB ──────────────────────────────────▶
 //! ```
+//! A write on a node of a cluster that follows is sent to the leader then, as it arrives.
+//!
 //! Memory covers the bytes that arrived and the message that is decoded from them.
 //! The deadline is `limits.request_time`, or that of the header `grpc-timeout` if it is earlier. The memory of
 //! a response that is built completely is held until it has been sent.
@@ -16,10 +18,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::stream::unfold;
-use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt as _, StreamBody};
 use ropewalk_auth::{Caller, Resource};
-use ropewalk_wire::{Code, ConnectionMemory, Reservation, Service, WireError};
+use ropewalk_http_kit::leader::{FORWARDED, ToLeader, send_to_leader};
+use ropewalk_wire::{Code, ConnectionMemory, NodeAddresses, Reservation, Service, WireError};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
@@ -38,12 +42,21 @@ const OPEN_BYTES_MAX: usize = 64 << 10;
 /// hundred bytes of data take twice the bytes of their message.
 const DECODED_FACTOR: usize = 4;
 
+/// A port: its service, and what differs from other ports.
+#[derive(Clone)]
+pub(crate) struct Port {
+    pub(crate) service: Service,
+    /// The store of calls that name none.
+    pub(crate) store: Arc<str>,
+    /// The port exists for this store.
+    pub(crate) is_of_one_store: bool,
+    /// Sends writes to the leader while this node follows.
+    pub(crate) leader: Option<Arc<dyn ToLeader>>,
+}
+
 /// Admits a call, or rejects it by its headers alone.
-pub(crate) async fn admit(
-    State((service, store)): State<(Service, Arc<str>)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn admit(State(port): State<Port>, mut request: Request, next: Next) -> Response {
+    let Port { service, store, .. } = &port;
     let path = request.uri().path();
     let call = rights::find(path);
     let is_open = call.is_some_and(|call| call.needs.resource == Resource::Public);
@@ -53,12 +66,12 @@ pub(crate) async fn admit(
     let mut has_right = false;
     if !is_open {
         let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-        let caller = match authenticate(&service, request.headers(), peer.map(|peer| peer.ip())).await {
+        let caller = match authenticate(service, request.headers(), peer.map(|peer| peer.ip())).await {
             Ok(caller) => caller,
             Err(error) => return refuse(to_status(&error)),
         };
         let Some(call) = call else { return refuse(Status::unimplemented("")) };
-        if let Err(error) = authorize(&service, &caller, call, (&store, request.headers())) {
+        if let Err(error) = authorize(service, &caller, call, (store, request.headers())) {
             service.metrics().request(protocol.name, call.name).done(Err(error.code));
             return refuse(to_status(&error));
         }
@@ -86,11 +99,56 @@ pub(crate) async fn admit(
         decoded_max: service.limits().request_bytes.saturating_mul(DECODED_FACTOR),
         to_status,
     };
-    let mut response = next.run(request.map(|body| bounded(body, bounds))).await;
+    let request = request.map(|body| bounded(body, bounds));
+    if let Some(call) = call.filter(|call| call.is_for_the_leader())
+        && let Some(sender) = port.sender(call, &request)
+    {
+        let timer = service.metrics().request(protocol.name, call.name);
+        let sent = to_leader(&port, sender, request, deadline).await;
+        timer.done(sent.as_ref().map(drop).map_err(|error| error.code));
+        return sent.unwrap_or_else(|error| refuse(to_status(&error)));
+    }
+    let mut response = next.run(request).await;
     match response.extensions_mut().remove::<ResponseMemory>() {
         None => response,
         Some(memory) => response.map(|body| Body::new(body.map_frame(move |frame| memory.pass(frame)))),
     }
+}
+
+impl Port {
+    /// Sends a call to the leader; `None` when this node carries it out, or rejects it with the leader's address.
+    fn sender(&self, call: &Call, request: &Request) -> Option<&Arc<dyn ToLeader>> {
+        if self.service.cluster().is_none() || self.service.database().leads() {
+            return None;
+        }
+        let headers = request.headers();
+        let is_known = headers.contains_key(AUTHORIZATION) || self.service.access().admits_anonymous();
+        // The leader has another default.
+        let is_named = call.takes_store_of_header() || !self.is_of_one_store;
+        // One that another node has sent here: the two do not agree who leads, and will soon.
+        let is_first = !headers.contains_key(FORWARDED);
+        self.leader.as_ref().filter(|_| is_known && is_named && is_first)
+    }
+}
+
+/// Sends a call to the leader, whose response is passed on as it arrives.
+async fn to_leader(
+    port: &Port,
+    sender: &Arc<dyn ToLeader>,
+    mut request: Request,
+    deadline: Instant,
+) -> Result<Response, WireError> {
+    let cluster = port.service.cluster().ok_or_else(|| port.service.not_leader())?;
+    if !request.headers().contains_key(request::STORE) {
+        let store =
+            HeaderValue::from_str(&port.store).map_err(|error| WireError::invalid(error.to_string()))?;
+        request.headers_mut().insert(request::STORE, store);
+    }
+    let sent = send_to_leader(&**sender, &**cluster, NodeAddresses::grpc, request);
+    timeout_at(deadline, sent).await.unwrap_or_else(|_| {
+        let what = "the leader did not answer within the deadline; it may still commit";
+        Err(WireError::new(Code::Timeout, what))
+    })
 }
 
 /// Rejects a caller without the rights of the call on the store that it names, else on that of the port.

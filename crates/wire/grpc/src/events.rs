@@ -7,12 +7,12 @@ use ropewalk::events::{ReadOptions, SequencedEvent};
 use ropewalk::{AppendOptions, Position};
 use ropewalk_auth::Caller;
 use ropewalk_wire::{Page, Service, WireError};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use crate::convert;
 use crate::frame::{Dialect, Head};
 use crate::proto::ropewalk::events::v1 as proto;
-use crate::request::{self, Protocol};
+use crate::request::{self, Protocol, Reply};
 use crate::server::events::events_server;
 use crate::status;
 use crate::streams::{self, FollowPlan, FrameStream, ReadPlan};
@@ -33,7 +33,7 @@ impl Events {
         operation: &'static str,
         request: Request<T>,
         work: impl FnOnce(Caller, T) -> F,
-    ) -> Result<Response<R>, Status>
+    ) -> Reply<R>
     where
         F: Future<Output = Result<R, WireError>>,
     {
@@ -101,10 +101,7 @@ impl events_server::Events for Events {
     type ReadStream = FrameStream;
     type SubscribeStream = FrameStream;
 
-    async fn append(
-        &self,
-        request: Request<proto::AppendRequest>,
-    ) -> Result<Response<proto::AppendResponse>, Status> {
+    async fn append(&self, request: Request<proto::AppendRequest>) -> Reply<proto::AppendResponse> {
         self.call("append", request, async |caller, message: proto::AppendRequest| {
             let events = convert::events(message.events)?;
             let options = AppendOptions {
@@ -121,7 +118,7 @@ impl events_server::Events for Events {
         .await
     }
 
-    async fn read(&self, request: Request<proto::ReadRequest>) -> Result<Response<FrameStream>, Status> {
+    async fn read(&self, request: Request<proto::ReadRequest>) -> Reply<FrameStream> {
         let timer = self.0.metrics().request(PROTOCOL.name, "read");
         match self.open_read(request).await {
             Ok((reading, plan)) => Ok(Response::new(streams::read(&self.0, PROTOCOL, reading, plan, timer))),
@@ -132,10 +129,7 @@ impl events_server::Events for Events {
         }
     }
 
-    async fn last(
-        &self,
-        request: Request<proto::LastRequest>,
-    ) -> Result<Response<proto::LastResponse>, Status> {
+    async fn last(&self, request: Request<proto::LastRequest>) -> Reply<proto::LastResponse> {
         self.call("last", request, async |caller, message: proto::LastRequest| {
             let query = convert::query(message.query);
             let last = self.0.last(&caller, self.store(&message.store), &query).await?;
@@ -144,10 +138,7 @@ impl events_server::Events for Events {
         .await
     }
 
-    async fn count(
-        &self,
-        request: Request<proto::CountRequest>,
-    ) -> Result<Response<proto::CountResponse>, Status> {
+    async fn count(&self, request: Request<proto::CountRequest>) -> Reply<proto::CountResponse> {
         self.call("count", request, async |caller, message: proto::CountRequest| {
             let query = convert::query(message.query);
             let count = self.0.count(&caller, self.store(&message.store), &query).await?;
@@ -156,10 +147,7 @@ impl events_server::Events for Events {
         .await
     }
 
-    async fn exists(
-        &self,
-        request: Request<proto::ExistsRequest>,
-    ) -> Result<Response<proto::ExistsResponse>, Status> {
+    async fn exists(&self, request: Request<proto::ExistsRequest>) -> Reply<proto::ExistsResponse> {
         self.call("exists", request, async |caller, message: proto::ExistsRequest| {
             let (query, after) = (convert::query(message.query), message.after.map(Position));
             let exists = self.0.exists(&caller, self.store(&message.store), &query, after).await?;
@@ -168,10 +156,7 @@ impl events_server::Events for Events {
         .await
     }
 
-    async fn head(
-        &self,
-        request: Request<proto::HeadRequest>,
-    ) -> Result<Response<proto::HeadResponse>, Status> {
+    async fn head(&self, request: Request<proto::HeadRequest>) -> Reply<proto::HeadResponse> {
         self.call("head", request, async |caller, message: proto::HeadRequest| {
             let head = self.0.head(&caller, self.store(&message.store)).await?;
             Ok(proto::HeadResponse { position: head.map(|head| head.0) })
@@ -179,10 +164,7 @@ impl events_server::Events for Events {
         .await
     }
 
-    async fn tracking(
-        &self,
-        request: Request<proto::TrackingRequest>,
-    ) -> Result<Response<proto::TrackingResponse>, Status> {
+    async fn tracking(&self, request: Request<proto::TrackingRequest>) -> Reply<proto::TrackingResponse> {
         self.call("tracking", request, async |caller, message: proto::TrackingRequest| {
             let store = self.store(&message.store);
             let position = self.0.tracking(&caller, store, &message.source).await?;
@@ -191,10 +173,7 @@ impl events_server::Events for Events {
         .await
     }
 
-    async fn subscribe(
-        &self,
-        request: Request<proto::SubscribeRequest>,
-    ) -> Result<Response<FrameStream>, Status> {
+    async fn subscribe(&self, request: Request<proto::SubscribeRequest>) -> Reply<FrameStream> {
         self.call("subscribe", request, async |caller, message: proto::SubscribeRequest| {
             let (query, after) = (convert::query(message.query), message.after.map(Position));
             let following = self.0.follow(&caller, self.store(&message.store), query, after)?;
@@ -207,7 +186,7 @@ impl events_server::Events for Events {
     async fn list_stores(
         &self,
         request: Request<proto::ListStoresRequest>,
-    ) -> Result<Response<proto::ListStoresResponse>, Status> {
+    ) -> Reply<proto::ListStoresResponse> {
         self.call("stores", request, async |caller, message: proto::ListStoresRequest| {
             let page = Page::new(message.after, message.limit)?;
             let (stores, next) = self.0.stores(&caller, &page)?;
@@ -221,7 +200,7 @@ impl events_server::Events for Events {
     async fn create_store(
         &self,
         request: Request<proto::CreateStoreRequest>,
-    ) -> Result<Response<proto::CreateStoreResponse>, Status> {
+    ) -> Reply<proto::CreateStoreResponse> {
         self.call("create_store", request, async |caller, message: proto::CreateStoreRequest| {
             let created = self.0.create_store(&caller, &message.store).await?;
             Ok(proto::CreateStoreResponse { created })
@@ -232,7 +211,7 @@ impl events_server::Events for Events {
     async fn delete_store(
         &self,
         request: Request<proto::DeleteStoreRequest>,
-    ) -> Result<Response<proto::DeleteStoreResponse>, Status> {
+    ) -> Reply<proto::DeleteStoreResponse> {
         self.call("delete_store", request, async |caller, message: proto::DeleteStoreRequest| {
             self.0.delete_store(&caller, &message.store).await?;
             Ok(proto::DeleteStoreResponse {})

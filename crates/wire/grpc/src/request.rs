@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use ropewalk_auth::{Caller, Credentials};
 use ropewalk_wire::{Code, Reservation, Service, WireError};
 use tokio::time::Instant;
@@ -25,6 +25,9 @@ pub(crate) struct Protocol {
 /// When a call must have ended: found by the admission layer.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(pub(crate) Instant);
+
+/// The outcome of a call with one response, or with a stream.
+pub(crate) type Reply<T, E = Status> = Result<Response<T>, E>;
 
 /// The deadline of `request`. `limit`: its time, if the admission layer has not set one.
 pub(crate) fn deadline<T>(request: &Request<T>, limit: Duration) -> Instant {
@@ -75,9 +78,12 @@ pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, WireError> {
     caller.ok_or_else(|| WireError::new(Code::Unauthenticated, "credentials are needed"))
 }
 
+/// The header that names a store.
+pub(crate) const STORE: HeaderName = HeaderName::from_static("x-store");
+
 /// The store of the header `x-store`, else that of the port. The rights are checked on what it returns.
 pub(crate) fn store<'a>(of_port: &'a str, headers: &'a HeaderMap) -> Result<&'a str, WireError> {
-    match headers.get("x-store") {
+    match headers.get(STORE) {
         None => Ok(of_port),
         Some(name) => name.to_str().map_err(|_| WireError::invalid("x-store must be printable ASCII")),
     }
@@ -125,7 +131,7 @@ pub(crate) async fn unary<R>(
     protocol: Protocol,
     operation: &'static str,
     work: impl Future<Output = Result<R, WireError>>,
-) -> Result<Response<R>, Status> {
+) -> Reply<R> {
     let timer = service.metrics().request(protocol.name, operation);
     let limit = service.limits().request_time;
     let result = tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {

@@ -4,7 +4,7 @@
 //! right on that store is checked again when the message has arrived. Those of `ropewalk.v1.Transactions`
 //! need the rights of each operation in the message.
 
-use ropewalk_auth::{Needs, Operation, Resource};
+use ropewalk_auth::{Needs, Operation, Resource, Right};
 
 use crate::alias;
 use crate::decoded::{self, Shape};
@@ -19,6 +19,18 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// True if only the leader of a cluster can carry it out. Transactions that only read are among them: open ones are
+    /// in the memory of the leader.
+    pub(crate) fn is_for_the_leader(&self) -> bool {
+        self.path.starts_with("/ropewalk.v1.Transactions/")
+            || self.needs.rights.iter().any(|right| matches!(right, Right::Append | Right::Admin))
+    }
+
+    /// True if its message has no field for the store.
+    pub(crate) fn takes_store_of_header(&self) -> bool {
+        self.path.starts_with(alias::NEW)
+    }
+
     /// The shape of its message; absent for health and reflection.
     pub(crate) fn shape(&self) -> Option<&'static Shape> {
         decoded::shape(self.path)

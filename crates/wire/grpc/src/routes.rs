@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
+use ropewalk_http_kit::leader::ToLeader;
 use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::Service;
 use tonic::service::Routes;
 
-use crate::admission;
+use crate::admission::{self, Port};
 use crate::alias::Alias;
 use crate::events::Events;
 use crate::health::health;
@@ -19,18 +20,20 @@ pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 /// Allowance for a message beyond the bytes of an append: field numbers, lengths, conditions.
 const MESSAGE_ROOM: usize = 1 << 20;
 
-/// Optional services of a port, and its default store.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Optional services of a port, its default store, and its way to the leader.
+#[derive(Debug, Clone)]
 pub struct GrpcSettings {
     /// The event store of calls that name none. Default: the service's default store, `None`.
     pub store: Option<String>,
     /// Serves the reflection protocols, so that tools need no proto files. Default true.
     pub reflection: bool,
+    /// Sends writes to the leader while this node follows. Default: they are rejected with its address.
+    pub leader: Option<Arc<dyn ToLeader>>,
 }
 
 impl Default for GrpcSettings {
     fn default() -> Self {
-        Self { store: None, reflection: true }
+        Self { store: None, reflection: true, leader: None }
     }
 }
 
@@ -68,6 +71,11 @@ pub async fn routes(service: &Service, transactions: &OpenTransactions, settings
             .add_service(builder().build_v1alpha().expect("our own descriptors are well-formed"));
     }
     let router = routes.routes().into_axum_router();
-    let port = (service.clone(), store);
+    let port = Port {
+        service: service.clone(),
+        store,
+        is_of_one_store: settings.store.is_some(),
+        leader: settings.leader.clone(),
+    };
     Routes::from(router.layer(axum::middleware::from_fn_with_state(port, admission::admit)))
 }

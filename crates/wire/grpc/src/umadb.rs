@@ -11,12 +11,12 @@ use std::sync::Arc;
 use ropewalk::events::{ReadOptions, Tracking};
 use ropewalk::{AppendCondition, AppendOptions, Event, Position};
 use ropewalk_wire::{Code, Service, WireError};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use crate::convert;
 use crate::frame::{Dialect, Head};
 use crate::proto::umadb::v1 as proto;
-use crate::request::{self, Protocol};
+use crate::request::{self, Protocol, Reply};
 use crate::server::umadb::d_c_b_server::DCB;
 use crate::status;
 use crate::streams::{self, FollowPlan, FrameStream, ReadPlan};
@@ -113,7 +113,7 @@ impl DCB for Umadb {
     type ReadStream = FrameStream;
     type SubscribeStream = FrameStream;
 
-    async fn read(&self, mut request: Request<proto::ReadRequest>) -> Result<Response<FrameStream>, Status> {
+    async fn read(&self, mut request: Request<proto::ReadRequest>) -> Reply<FrameStream> {
         let timer = self.0.metrics().request(PROTOCOL.name, "read");
         match self.open_read(&mut request).await {
             Ok(Some((reading, plan))) => {
@@ -130,18 +130,12 @@ impl DCB for Umadb {
         }
     }
 
-    async fn subscribe(
-        &self,
-        mut request: Request<proto::SubscribeRequest>,
-    ) -> Result<Response<FrameStream>, Status> {
+    async fn subscribe(&self, mut request: Request<proto::SubscribeRequest>) -> Reply<FrameStream> {
         let open = self.open_subscription(&mut request);
         request::unary(&self.0, PROTOCOL, "subscribe", open).await
     }
 
-    async fn append(
-        &self,
-        request: Request<proto::AppendRequest>,
-    ) -> Result<Response<proto::AppendResponse>, Status> {
+    async fn append(&self, request: Request<proto::AppendRequest>) -> Reply<proto::AppendResponse> {
         let (metadata, extensions, message) = request.into_parts();
         let request = Request::from_parts(metadata, extensions, ());
         let events = convert::umadb_events(message.events);
@@ -160,10 +154,7 @@ impl DCB for Umadb {
         answer.map_err(|status| bad_uuid.map_or(status, status::umadb_bad_uuid))
     }
 
-    async fn head(
-        &self,
-        request: Request<proto::HeadRequest>,
-    ) -> Result<Response<proto::HeadResponse>, Status> {
+    async fn head(&self, request: Request<proto::HeadRequest>) -> Reply<proto::HeadResponse> {
         request::unary(&self.0, PROTOCOL, "head", async {
             let caller = request::caller(&request)?;
             let head = self.0.head(&caller, self.store(&request)?).await?;
@@ -175,7 +166,7 @@ impl DCB for Umadb {
     async fn get_tracking_info(
         &self,
         request: Request<proto::TrackingRequest>,
-    ) -> Result<Response<proto::TrackingResponse>, Status> {
+    ) -> Reply<proto::TrackingResponse> {
         request::unary(&self.0, PROTOCOL, "tracking", async {
             let caller = request::caller(&request)?;
             let source = &request.get_ref().source;

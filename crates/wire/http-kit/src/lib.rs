@@ -3,6 +3,7 @@
 //! ```text
 //! request   media: Content-Type, Accept ─▶ encoding: Content-Encoding ─▶ body: received, then inflated
 //!           params: query strings and forms
+//! leader    requests that a follower sends to its leader
 //! response  json ─▶ response: complete or in chunks, counted, with Retry-After; titles: of problems
 //! ```
 //!
@@ -12,6 +13,7 @@
 pub mod body;
 pub mod encoding;
 pub mod json;
+pub mod leader;
 pub mod media;
 pub mod params;
 pub mod response;

@@ -30,7 +30,6 @@ use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::Service;
 pub use settings::console::ConsoleFile;
 pub use settings::hosts::{Hosts, InvalidHost};
-pub use settings::leader::{FORWARDED, LeaderResponse, ToLeader, ToLeaderError};
 pub use settings::{Cors, HttpSettings, InvalidOrigin, SettingInForce};
 
 use app::App;

@@ -19,7 +19,7 @@
 //! | `auth` | logins and users |
 //! | `call` | one command in execution, and its client |
 //! | `state` | state that all connections share: sessions, snapshots, cursors, operations, fail points |
-//! | `protocol` | frames, compression, fields of commands, errors |
+//! | `protocol` | frames, compression, fields of commands, lists of replies, errors |
 //!
 //! Invariants
 //! 1. A reply is ok only if the command was executed: an unknown command fails with 59, an unknown field with

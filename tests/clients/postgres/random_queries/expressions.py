@@ -111,8 +111,9 @@ def placed(template, give):
     return parts + [rest]
 
 
-def constant(random, ty):
-    value = "NULL" if random.randrange(8) == 0 else random.choice(VALUES[ty])
+def constant(random, ty, nulls=8):
+    """A constant; one of `nulls` is NULL."""
+    value = "NULL" if random.randrange(nulls) == 0 else random.choice(VALUES[ty])
     if value != "NULL" and ty in BARE:
         return Node(ty, f"({value})" if value.startswith("-") else value)
     if value != "NULL" and random.randrange(2) and ty in ("date", "timestamp", "timestamptz", "interval"):
@@ -138,6 +139,8 @@ class Expressions:
     def __init__(self, random, subquery):
         self.random = random
         self.subquery = subquery
+        # Seeds with many of them ask what folds to NULL, and what still counts there.
+        self.nulls = random.choice([8, 8, 8, 2])
 
     def leaf(self, ty, scope):
         random = self.random
@@ -152,8 +155,8 @@ class Expressions:
         compared = [column for column in around.columns if column[1] in ORDERED]
         if ty == "bool" and compared and random.randrange(8):
             sql, of = random.choice(compared)
-            return Node(ty, f"({sql} {random.choice(['=', '<>', '<', '>='])} ", constant(random, of), ")")
-        return constant(random, ty)
+            return Node(ty, f"({sql} {random.choice(['=', '<>', '<', '>='])} ", constant(random, of, self.nulls), ")")
+        return constant(random, ty, self.nulls)
 
     def make(self, ty, scope, depth):
         """An expression of a type, at most so deep."""

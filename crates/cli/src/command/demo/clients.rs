@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::server::{Addresses, command, failed};
+use super::story::Story;
 use crate::database::remote::{Endpoint, Remote, Secrets, Url};
 use crate::output::failure::{Exit, Failure, Result};
 
@@ -57,6 +58,14 @@ impl Clients {
         ];
         let missing = clients.into_iter().filter(|(_, is_installed)| !is_installed).map(|(name, _)| name);
         missing.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Prints a command, runs it in a shell, and prints its output.
+    pub(super) fn run(&self, command: &str, story: &mut Story) -> Result<String> {
+        story.command(command)?;
+        let output = self.shell(command)?;
+        story.output(&output)?;
+        Ok(output)
     }
 
     /// Runs a command in a shell and returns its output. A command that fails is an error.

@@ -264,10 +264,7 @@ impl Stage {
 
     /// Prints a command, runs it in a shell, and prints its output.
     fn run(&mut self, command: &str) -> Result<String> {
-        self.story.command(command)?;
-        let output = self.clients.shell(command)?;
-        self.story.output(&output)?;
-        Ok(output)
+        self.clients.run(command, &mut self.story)
     }
 
     fn sql(&mut self, statements: &[&str]) -> Result<String> {

@@ -32,20 +32,10 @@ struct NewToken<'a> {
 }
 
 #[derive(Deserialize)]
-struct Users {
-    users: Vec<User>,
-}
-
-#[derive(Deserialize)]
 struct User {
     name: String,
     roles: RolesText,
     created_at: String,
-}
-
-#[derive(Deserialize)]
-struct Tokens {
-    tokens: Vec<Token>,
 }
 
 #[derive(Deserialize)]
@@ -107,17 +97,17 @@ fn role_path(name: &str, role: &Role) -> String {
 
 impl Remote {
     pub(crate) fn users(&self) -> Result<Vec<UserInfo>> {
-        let answer: Users = self.client.ask(Method::GET, "/v1/users", NOTHING)?;
+        let users: Vec<User> = self.list("/v1/users?limit=1000")?;
         let info = |user: User| {
             let created_micros = micros(&user.created_at)?;
             Ok(UserInfo { name: user.name, roles: roles_in(user.roles)?, created_micros })
         };
-        answer.users.into_iter().map(info).collect()
+        users.into_iter().map(info).collect()
     }
 
     pub(crate) fn tokens(&self) -> Result<Vec<TokenInfo>> {
-        let answer: Tokens = self.client.ask(Method::GET, "/v1/tokens", NOTHING)?;
-        answer.tokens.into_iter().map(Token::info).collect()
+        let tokens: Vec<Token> = self.list("/v1/tokens?limit=1000")?;
+        tokens.into_iter().map(Token::info).collect()
     }
 
     pub(crate) fn create_user(&self, name: &str, password: &str, roles: &Roles) -> Result {

@@ -22,9 +22,8 @@ use self::client::Client;
 pub(crate) use self::cluster::{Contents, SteppedDown};
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
 use self::shape::{
-    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupAnswer, GroupBody, Head,
-    ListAnswer, ParkedAnswer, ParkedEvent, PositionsBody, QueryBody, ReadBody, SettledAnswer, StoreShape,
-    TrackingAnswer,
+    AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupBody, Head, ListAnswer,
+    ParkedAnswer, ParkedEvent, PositionsBody, QueryBody, ReadBody, SettledAnswer, TrackingAnswer,
 };
 pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
 use crate::database::listed::{ListedCommit, ListedGroup, ListedParked, ListedStore};
@@ -117,21 +116,15 @@ impl Remote {
     }
 
     pub(crate) fn stores(&self) -> Result<Vec<ListedStore>> {
-        let stores: Vec<StoreShape> = self.list("/v1/stores?limit=1000")?;
-        let listed = stores.into_iter().map(|store| {
-            let newest = self.last(&store.name, &Query::all())?.map(|event| event.time_micros);
-            Ok(ListedStore { name: store.name, events: store.events, newest })
-        });
-        listed.collect()
+        let mut stores: Vec<ListedStore> = self.list("/v1/stores?limit=1000")?;
+        for store in &mut stores {
+            store.newest = self.last(&store.name, &Query::all())?.map(|event| event.time_micros);
+        }
+        Ok(stores)
     }
 
     pub(crate) fn groups(&self, store: &str) -> Result<Vec<ListedGroup>> {
-        let groups: Vec<GroupAnswer> = self.list(&read_path(store, "groups"))?;
-        let listed = groups.into_iter().map(|group| {
-            let GroupAnswer { name, cursor, waiting, pending, parked } = group;
-            ListedGroup { name, cursor, waiting, pending, parked }
-        });
-        Ok(listed.collect())
+        self.list(&read_path(store, "groups"))
     }
 
     /// Returns the cursor of the group.
@@ -143,7 +136,7 @@ impl Remote {
         after: Option<Position>,
     ) -> Result<u64> {
         let body = GroupBody::new(settings, after);
-        let answer: GroupAnswer = self.client.ask(Method::PUT, &group_path(store, name, ""), Some(&body))?;
+        let answer: ListedGroup = self.client.ask(Method::PUT, &group_path(store, name, ""), Some(&body))?;
         Ok(answer.cursor)
     }
 
@@ -182,7 +175,14 @@ impl Remote {
     }
 
     pub(crate) fn stats(&self) -> Result<StatsAnswer> {
-        self.client.ask(Method::GET, "/v1/stats", NOTHING)
+        let mut all: StatsAnswer = self.client.ask(Method::GET, "/v1/stats", NOTHING)?;
+        while let Some(next) = all.next.take() {
+            let path = format!("/v1/stats?after={}", encode(&next));
+            let page: StatsAnswer = self.client.ask(Method::GET, &path, NOTHING)?;
+            all.keyspaces.extend(page.keyspaces);
+            all.next = page.next;
+        }
+        Ok(all)
     }
 
     /// Requests a backup on the server, which chooses a name if `name` is `None`.

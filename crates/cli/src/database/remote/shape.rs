@@ -82,19 +82,10 @@ impl<'a> GroupBody<'a> {
     }
 }
 
-#[derive(Deserialize)]
-pub(super) struct GroupAnswer {
-    pub(super) name: String,
-    pub(super) cursor: u64,
-    pub(super) waiting: u64,
-    pub(super) pending: u64,
-    pub(super) parked: u64,
-}
-
 /// A page of a list that is sorted by name.
 #[derive(Deserialize)]
 pub(super) struct ListAnswer<T> {
-    #[serde(alias = "groups", alias = "stores")]
+    #[serde(alias = "groups", alias = "stores", alias = "users", alias = "tokens")]
     pub(super) entries: Vec<T>,
     /// The next page begins after this name.
     pub(super) next: Option<String>,
@@ -287,12 +278,6 @@ pub(super) struct TrackingAnswer {
     pub(super) position: Option<u64>,
 }
 
-#[derive(Deserialize)]
-pub(super) struct StoreShape {
-    pub(super) name: String,
-    pub(super) events: u64,
-}
-
 /// A commit of the change feed.
 #[derive(Deserialize)]
 pub(super) struct ChangeLine {
@@ -368,6 +353,8 @@ pub(crate) struct StatsAnswer {
     pub(crate) cache_bytes_max: u64,
     pub(crate) run_memory_bytes: u64,
     pub(crate) keyspaces: Vec<KeyspaceAnswer>,
+    /// The next page of keyspaces begins after this name.
+    pub(super) next: Option<String>,
 }
 
 #[derive(Deserialize)]

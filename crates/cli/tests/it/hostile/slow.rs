@@ -26,6 +26,14 @@ const FEEDS_MIB: u64 = 200;
 const SILENT: usize = 200;
 const SILENT_KIB: u64 = 6 << 10;
 
+/// A client that requests everything, reads the beginning, and stops reading.
+fn slow_reader(server: &Server, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address("http")).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 256]).unwrap();
+    stream
+}
+
 fn event(bytes: usize) -> proto::Event {
     proto::Event { event_type: "Large".into(), data: vec![7; bytes], ..Default::default() }
 }
@@ -44,14 +52,7 @@ fn slow_readers_use_no_memory_and_block_no_others() {
         append(&mut grpc, vec![event(EVENT_BYTES); 32]);
     }
     let before = resident_mib(&place);
-    // They request everything, read the beginning, and stop reading.
-    let mut over_http = Vec::new();
-    for _ in 0..SLOW {
-        let mut stream = TcpStream::connect(server.address("http")).unwrap();
-        stream.write_all(b"GET /v1/stores/default/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-        stream.read_exact(&mut [0; 256]).unwrap();
-        over_http.push(stream);
-    }
+    let over_http: Vec<_> = (0..SLOW).map(|_| slow_reader(&server, "/v1/stores/default/events")).collect();
     let mut over_grpc = Vec::new();
     for _ in 0..SLOW {
         let mut reader = Grpc::connect(server.address("grpc"));
@@ -94,13 +95,7 @@ fn m8_change_feeds_that_are_not_read_take_little_memory() {
         append(&mut grpc, vec![event(EVENT_BYTES)]);
     }
     let before = resident_mib(&place);
-    let mut feeds = Vec::new();
-    for _ in 0..FEEDS {
-        let mut stream = TcpStream::connect(server.address("http")).unwrap();
-        stream.write_all(b"GET /v1/changes?from=1&follow=true HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-        stream.read_exact(&mut [0; 256]).unwrap();
-        feeds.push(stream);
-    }
+    let feeds: Vec<_> = (0..FEEDS).map(|_| slow_reader(&server, "/v1/changes?from=1&follow=true")).collect();
     assert_eq!(append(&mut grpc, vec![event(1)]), FED_EVENTS + 1);
     let grown = resident_mib(&place).saturating_sub(before);
     assert!(grown < FEEDS_MIB, "{grown} MiB for {FEEDS} feeds");

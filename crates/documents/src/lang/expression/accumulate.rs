@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::lang::budget::byte_steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::functions::{Merged, quotient, standard_deviation, sum_of};
+use crate::lang::expression::percentile::{self, Percentiles};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::value::key::key_of;
 use crate::lang::value::order;
@@ -40,6 +41,7 @@ enum Kind {
     Deviation {
         sample: bool,
     },
+    Percentiles(Percentiles),
     /// The first or last so many, in order of arrival.
     Some {
         count: usize,
@@ -72,7 +74,7 @@ pub(crate) enum State {
 }
 
 impl Accumulator {
-    pub(crate) fn parse(spec: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Value<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         let pair = spec.as_document().filter(|doc| doc.iter().count() == 1).and_then(Doc::first);
         let Some((name, operand)) = pair else {
             refuse!(40234, "The field of a group must be an accumulator object, found: {spec}");
@@ -95,6 +97,10 @@ impl Accumulator {
             "$mergeObjects" => simple(Kind::Merge),
             "$stdDevPop" => simple(Kind::Deviation { sample: false }),
             "$stdDevSamp" => simple(Kind::Deviation { sample: true }),
+            "$percentile" | "$median" => {
+                let (percentiles, input) = Percentiles::parse(name, operand, scope)?;
+                Ok(Self { kind: Kind::Percentiles(percentiles), input: Expression::parse(input, scope)? })
+            }
             "$count" => match operand {
                 Value::Document(doc) if doc.is_empty() => {
                     Ok(Self { kind: Kind::Sum, input: Expression::constant(Value::Int32(1)) })
@@ -136,13 +142,13 @@ impl Accumulator {
             Kind::Extreme { .. } | Kind::First | Kind::Last | Kind::Merge => State::One(None),
             Kind::Push | Kind::Some { .. } => State::Many(VecDeque::new()),
             Kind::Set => State::Set(BTreeMap::new()),
-            Kind::Deviation { .. } => State::Numbers(Vec::new()),
+            Kind::Deviation { .. } | Kind::Percentiles(_) => State::Numbers(Vec::new()),
             Kind::Extremes { .. } | Kind::Sorted { .. } => State::Sorted(BTreeMap::new(), 0),
         }
     }
 
     /// Adds one document; returns the change in bytes held.
-    pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> Result<isize, LangError> {
+    pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> LangResult<isize> {
         let input = self.input.evaluate_root(doc)?;
         byte_steps(input.size())?;
         let value = input.get();
@@ -211,6 +217,13 @@ impl Accumulator {
                 }
                 None => 0,
             },
+            (Kind::Percentiles(_), State::Numbers(numbers)) => match value.and_then(percentile::counted) {
+                Some(number) => {
+                    numbers.push(number);
+                    signed(percentile::NUMBER_BYTES)
+                }
+                None => 0,
+            },
             (Kind::Extremes { count, greatest }, State::Sorted(values, arrived)) => {
                 let Some(value) = value.filter(|value| !value.is_nullish()) else { return Ok(0) };
                 let mut key = Vec::new();
@@ -241,6 +254,9 @@ impl Accumulator {
             (Kind::Deviation { sample }, State::Numbers(numbers)) => {
                 let deviation = standard_deviation(numbers, usize::from(*sample));
                 deviation.map_or(Val::NULL, |d| Val::Ref(Value::Double(d)))
+            }
+            (Kind::Percentiles(percentiles), State::Numbers(numbers)) => {
+                return percentiles.of(numbers.clone());
             }
             (_, State::Numbers(_)) => Val::NULL,
             (Kind::Sorted { single: true, .. }, State::Sorted(values, _)) => {
@@ -291,7 +307,7 @@ fn keep(
     more - dropped.map_or(0, |((key, _), value)| size(&key, &value))
 }
 
-fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> Result<Doc<'v>, LangError> {
+fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> LangResult<Doc<'v>> {
     let Value::Document(doc) = operand else {
         refuse!(5787900, "specification must be an object; found {name}: {operand}");
     };
@@ -301,7 +317,7 @@ fn arguments<'v>(name: &str, operand: Value<'v>, names: &[&str]) -> Result<Doc<'
     }
 }
 
-fn count_of(name: &str, doc: Doc<'_>, scope: &Scope<'_>) -> Result<usize, LangError> {
+fn count_of(name: &str, doc: Doc<'_>, scope: &Scope<'_>) -> LangResult<usize> {
     let expression = doc.get("n").map(|value| Expression::parse(value, scope)).transpose()?;
     let value = match &expression {
         Some(expression) => expression.evaluate_root(Doc::empty())?,

@@ -14,14 +14,17 @@
 
 pub(crate) mod accumulate;
 pub(crate) mod functions;
+pub(crate) mod percentile;
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 use crate::lang::budget::{self, Held, byte_steps, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::expression::functions::{Arguments, Function};
+use crate::lang::expression::percentile::{Percentiles, counted};
 use crate::lang::options::Options;
+use crate::lang::random::Random;
 use crate::lang::value::path;
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
@@ -71,6 +74,9 @@ enum Node {
     Filter(Box<[Node; 3]>),
     /// Input, initial value, step with `$$value` and `$$this`.
     Reduce(Box<[Node; 3]>),
+    /// A random number from 0 up to but not including 1.
+    Random(Random),
+    Percentiles(Box<Node>, Percentiles),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -87,6 +93,7 @@ pub(crate) struct Scope<'o> {
     names: Option<&'o Names<'o>>,
     depth: usize,
     held: Option<&'o Held>,
+    random: Option<&'o Random>,
 }
 
 /// Variables bound by one operator, and the enclosing ones.
@@ -100,11 +107,11 @@ struct Names<'o> {
 impl<'o> Scope<'o> {
     pub(crate) fn of(options: &'o Options) -> Self {
         let constants = options.variables.as_ref().map(DocBuf::doc);
-        Self { now_ms: options.now_ms, constants, ..Self::default() }
+        Self { now_ms: options.now_ms, constants, random: Some(&options.random), ..Self::default() }
     }
 
     /// The scope inside of an operator that binds variables.
-    fn with<'s>(&self, names: &'s Names<'s>) -> Result<Scope<'s>, LangError>
+    fn with<'s>(&self, names: &'s Names<'s>) -> LangResult<Scope<'s>>
     where
         'o: 's,
     {
@@ -134,7 +141,7 @@ impl<'o> Scope<'o> {
         None
     }
 
-    fn deeper(&self) -> Result<Self, LangError> {
+    fn deeper(&self) -> LangResult<Self> {
         if self.depth >= NESTING_MAX {
             refuse!(Overflow, "an expression is nested deeper than {NESTING_MAX} levels");
         }
@@ -142,12 +149,12 @@ impl<'o> Scope<'o> {
     }
 
     /// Counts a node that owns so many bytes; its list may have room for twice as many.
-    fn node(&self, bytes: usize) -> Result<(), LangError> {
+    fn node(&self, bytes: usize) -> LangResult<()> {
         byte_steps(bytes)?;
         self.held.map_or(Ok(()), |held| held.take(2 * size_of::<Node>() + bytes))
     }
 
-    fn constant(&self, value: Value<'_>) -> Result<Node, LangError> {
+    fn constant(&self, value: Value<'_>) -> LangResult<Node> {
         self.node(value.payload_bytes())?;
         Ok(Node::Constant(value.into()))
     }
@@ -172,7 +179,11 @@ struct Run {
 }
 
 impl Run {
-    fn burn(&self, count: u64) -> Result<(), LangError> {
+    fn new() -> Self {
+        Self { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() }
+    }
+
+    fn burn(&self, count: u64) -> LangResult<()> {
         steps(usize::try_from(count).unwrap_or(usize::MAX))?;
         match self.fuel.get().checked_sub(count) {
             Some(left) => {
@@ -209,7 +220,7 @@ struct Kept<'r> {
 }
 
 impl Kept<'_> {
-    fn set(&mut self, bytes: usize) -> Result<(), LangError> {
+    fn set(&mut self, bytes: usize) -> LangResult<()> {
         self.bytes = bytes;
         if bytes > self.taken + UNCOUNTED_BYTES {
             self.run.held().take(bytes - self.taken)?;
@@ -218,7 +229,7 @@ impl Kept<'_> {
         Ok(())
     }
 
-    fn add(&mut self, bytes: usize) -> Result<(), LangError> {
+    fn add(&mut self, bytes: usize) -> LangResult<()> {
         self.set(self.bytes + bytes)
     }
 }
@@ -233,7 +244,7 @@ impl Drop for Kept<'_> {
 
 impl Expression {
     /// Parses an operand: a path, a constant, an operator, or a document or array of operands.
-    pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(value: Value<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         let held = budget::held("an expression");
         let node = parse(value, &Scope { held: Some(&held), ..*scope })?;
         Ok(Self(Arc::new(Parsed { node, _held: held })))
@@ -244,9 +255,38 @@ impl Expression {
         Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
     }
 
-    pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> Result<Val<'e>, LangError> {
-        let run = Run { fuel: Cell::new(STEPS_MAX), held: OnceCell::new() };
-        self.0.node.evaluate(Env { root, bound: None }, &run)
+    /// Parses an operand that sees `names` as variables, for [`Expression::evaluate_with`].
+    pub(crate) fn parse_with(value: Value<'_>, scope: &Scope<'_>, names: &[&str]) -> LangResult<Self> {
+        let names = Names { own: names, hidden: 0, outer: scope.names };
+        Self::parse(value, &scope.with(&names)?)
+    }
+
+    /// True for so many of all documents, as `$rand` is below it.
+    pub(crate) fn sampling(rate: f64, options: &Options) -> Self {
+        let less = functions::find("$lt").expect("$lt is a function");
+        let share = Node::Random(options.random.clone());
+        let node = Node::Call(less, vec![share, Node::Constant(Value::Double(rate).into())]);
+        Self(Arc::new(Parsed { node, _held: budget::held("an expression") }))
+    }
+
+    pub(crate) fn evaluate_root<'e>(&'e self, root: Doc<'e>) -> LangResult<Val<'e>> {
+        self.0.node.evaluate(Env { root, bound: None }, &Run::new())
+    }
+
+    /// Evaluates an expression of [`Expression::parse_with`], with the values of its variables in order.
+    pub(crate) fn evaluate_with(&self, root: Doc<'_>, values: &[Value<'_>]) -> Answer {
+        evaluate_bound(&self.0.node, values, Env { root, bound: None }, &Run::new())
+    }
+}
+
+/// Binds the values to variables in turn, then evaluates the body.
+fn evaluate_bound(body: &Node, values: &[Value<'_>], env: Env<'_>, run: &Run) -> Answer {
+    match values.split_first() {
+        None => Ok(body.evaluate(env, run)?.into_static()),
+        Some((first, rest)) => {
+            let binding = Binding { value: Some(*first), outer: env.bound };
+            evaluate_bound(body, rest, Env { root: env.root, bound: Some(&binding) }, run)
+        }
     }
 }
 
@@ -260,7 +300,7 @@ fn is_plain(value: Value<'_>, depth: usize) -> bool {
     }
 }
 
-fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse(value: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     match value {
         Value::String(text) if text.starts_with('$') => parse_path(text, scope),
         Value::Document(doc) => match doc.first() {
@@ -286,7 +326,7 @@ fn parse(value: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     }
 }
 
-fn parse_path(text: &str, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_path(text: &str, scope: &Scope<'_>) -> LangResult<Node> {
     scope.node(text.len())?;
     let Some(variable) = text.strip_prefix("$$") else {
         let path = text.strip_prefix('$').unwrap_or_default();
@@ -330,7 +370,7 @@ fn parse_path(text: &str, scope: &Scope<'_>) -> Result<Node, LangError> {
     }
 }
 
-fn check_path(path: &str) -> Result<(), LangError> {
+fn check_path(path: &str) -> LangResult<()> {
     for name in path.split('.') {
         if name.is_empty() {
             refuse!(15998, "FieldPath field names may not be empty strings: {path:?}");
@@ -348,7 +388,7 @@ fn check_path(path: &str) -> Result<(), LangError> {
     Ok(())
 }
 
-fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     let mut fields = Vec::new();
     for (name, value) in doc {
         if name.starts_with('$') {
@@ -364,14 +404,9 @@ fn parse_object(doc: Doc<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     Ok(Node::Object(fields))
 }
 
-fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     scope.node(0)?;
-    let all = || -> Result<Vec<Node>, LangError> {
-        match operand {
-            Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
-            value => Ok(vec![parse(value, scope)?]),
-        }
-    };
+    let all = || operands(operand, scope);
     Ok(match name {
         "$literal" | "$const" => scope.constant(operand)?,
         "$expr" => parse(operand, scope)?,
@@ -430,54 +465,68 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<N
                 parse_part(&parts, 2, &inner)?,
             ]))
         }
+        "$rand" => {
+            if !matches!(operand, Value::Document(doc) | Value::Array(doc) if doc.is_empty()) {
+                refuse!(10065, "invalid parameter: expected an empty object ($rand)");
+            }
+            Node::Random(scope.random.cloned().unwrap_or_default())
+        }
+        "$percentile" | "$median" => {
+            let (percentiles, input) = Percentiles::parse(name, operand, scope)?;
+            Node::Percentiles(Box::new(parse(input, scope)?), percentiles)
+        }
         "$function" | "$accumulator" => {
             refuse!(CommandNotSupported, "{name} runs JavaScript, which is not offered")
         }
-        _ => {
-            let Some(function) = functions::find(name) else {
-                refuse!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
-            };
-            let mut nodes = match function.arguments {
-                Arguments::Named(names, required) => {
-                    let parts = named(name, operand, names, required)?;
-                    (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
-                }
-                Arguments::NamedOrOne(names, required) => match operand {
-                    Value::Document(doc) if !doc.first().is_some_and(|(name, _)| name.starts_with('$')) => {
-                        let parts = named(name, operand, names, required)?;
-                        (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
-                    }
-                    _ => all()?,
-                },
-                Arguments::Between(least, most) => {
-                    let nodes = all()?;
-                    if !(least..=most).contains(&nodes.len()) {
-                        let wanted = if least == most {
-                            format!("exactly {least}")
-                        } else {
-                            format!("{least} to {most}")
-                        };
-                        refuse!(
-                            16020,
-                            "Expression {name} takes {wanted} arguments. {} were passed in.",
-                            nodes.len()
-                        );
-                    }
-                    nodes
-                }
-            };
-            if name == "$getField" {
-                // Without an input the field is that of the document.
-                nodes.truncate(2);
-                match nodes.as_mut_slice() {
-                    [_] => nodes.push(Node::Path(Start::Root, String::new())),
-                    [_, input @ Node::Nothing] => *input = Node::Path(Start::Root, String::new()),
-                    _ => {}
-                }
-            }
-            Node::Call(function, nodes)
-        }
+        _ => parse_call(name, operand, scope)?,
     })
+}
+
+/// A function of values.
+fn parse_call(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+    let Some(function) = functions::find(name) else {
+        refuse!(InvalidPipelineOperator, "Unrecognized expression '{name}'");
+    };
+    let mut nodes = match function.arguments {
+        Arguments::Named(names, required) => {
+            let parts = named(name, operand, names, required)?;
+            (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
+        }
+        Arguments::NamedOrOne(names, required) => match operand {
+            Value::Document(doc) if !doc.first().is_some_and(|(name, _)| name.starts_with('$')) => {
+                let parts = named(name, operand, names, required)?;
+                (0..names.len()).map(|at| parse_part(&parts, at, scope)).collect::<Result<_, _>>()?
+            }
+            _ => operands(operand, scope)?,
+        },
+        Arguments::Between(least, most) => {
+            let nodes = operands(operand, scope)?;
+            if !(least..=most).contains(&nodes.len()) {
+                let wanted =
+                    if least == most { format!("exactly {least}") } else { format!("{least} to {most}") };
+                refuse!(16020, "Expression {name} takes {wanted} arguments. {} were passed in.", nodes.len());
+            }
+            nodes
+        }
+    };
+    if name == "$getField" {
+        // Without an input the field is that of the document.
+        nodes.truncate(2);
+        match nodes.as_mut_slice() {
+            [_] => nodes.push(Node::Path(Start::Root, String::new())),
+            [_, input @ Node::Nothing] => *input = Node::Path(Start::Root, String::new()),
+            _ => {}
+        }
+    }
+    Ok(Node::Call(function, nodes))
+}
+
+/// The operands of an array, or a single one.
+fn operands(operand: Value<'_>, scope: &Scope<'_>) -> Result<Vec<Node>, LangError> {
+    match operand {
+        Value::Array(array) => array.values().map(|value| parse(value, scope)).collect(),
+        value => Ok(vec![parse(value, scope)?]),
+    }
 }
 
 /// The named operands of an operator, in the order of `names`; the first `required` are mandatory.
@@ -486,7 +535,7 @@ fn named<'v>(
     operand: Value<'v>,
     names: &[&str],
     required: usize,
-) -> Result<Vec<Option<Value<'v>>>, LangError> {
+) -> LangResult<Vec<Option<Value<'v>>>> {
     let Value::Document(doc) = operand else {
         refuse!(
             FailedToParse,
@@ -509,15 +558,15 @@ fn part<'v>(parts: &[Option<Value<'v>>], at: usize) -> Option<Value<'v>> {
     parts.get(at).copied().flatten()
 }
 
-fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_part(parts: &[Option<Value<'_>>], at: usize, scope: &Scope<'_>) -> LangResult<Node> {
     part(parts, at).map_or(Ok(Node::Nothing), |value| parse(value, scope))
 }
 
-fn three(parts: &[Option<Value<'_>>], scope: &Scope<'_>) -> Result<[Node; 3], LangError> {
+fn three(parts: &[Option<Value<'_>>], scope: &Scope<'_>) -> LangResult<[Node; 3]> {
     Ok([parse_part(parts, 0, scope)?, parse_part(parts, 1, scope)?, parse_part(parts, 2, scope)?])
 }
 
-fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> Result<&'v str, LangError> {
+fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> LangResult<&'v str> {
     let name = match name {
         None => return Ok(default),
         Some(Value::String(name)) => name,
@@ -537,7 +586,7 @@ fn variable<'v>(name: Option<Value<'v>>, default: &'v str) -> Result<&'v str, La
     Ok(name)
 }
 
-fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     let parts = named("$switch", operand, &["branches", "default"], 0)?;
     let branches = match part(&parts, 0) {
         Some(Value::Array(branches)) => branches,
@@ -558,7 +607,7 @@ fn parse_switch(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError
     Ok(Node::Switch(nodes, default.map(Box::new)))
 }
 
-fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
+fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> LangResult<Node> {
     let parts = named("$let", operand, &["vars", "in"], 2)?;
     let Some(Value::Document(vars)) = part(&parts, 0) else {
         refuse!(16876, "invalid parameter: expected an object (vars)");
@@ -576,7 +625,7 @@ fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
 }
 
 impl Node {
-    fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+    fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
         run.burn(1)?;
         match self {
             Self::Nothing => Ok(Val::Missing),
@@ -598,15 +647,17 @@ impl Node {
             Self::Map(parts) => evaluate_map(parts, env, run),
             Self::Filter(parts) => evaluate_filter(parts, env, run),
             Self::Reduce(parts) => evaluate_reduce(parts, env, run),
+            Self::Random(random) => Ok(Val::Ref(Value::Double(random.share()))),
+            Self::Percentiles(input, percentiles) => evaluate_percentiles(input, percentiles, env, run),
         }
     }
 
-    fn holds(&self, env: Env<'_>, run: &Run) -> Result<bool, LangError> {
+    fn holds(&self, env: Env<'_>, run: &Run) -> LangResult<bool> {
         Ok(self.evaluate(env, run)?.get().is_some_and(Value::is_truthy))
     }
 }
 
-fn evaluate_path<'e>(start: Start, path: &str, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+fn evaluate_path<'e>(start: Start, path: &str, env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
     let value = match start {
         Start::Root => Some(Value::Document(env.root)),
         Start::Bound(outwards) => env.variable(outwards),
@@ -674,7 +725,7 @@ fn evaluate_junction(nodes: &[Node], decisive: bool, env: Env<'_>, run: &Run) ->
 }
 
 #[inline(never)]
-fn evaluate_if_null<'e>(nodes: &'e [Node], env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+fn evaluate_if_null<'e>(nodes: &'e [Node], env: Env<'e>, run: &Run) -> LangResult<Val<'e>> {
     let mut last = Val::Missing;
     for node in nodes {
         last = node.evaluate(env, run)?;
@@ -691,7 +742,7 @@ fn evaluate_switch<'e>(
     default: Option<&'e Node>,
     env: Env<'e>,
     run: &Run,
-) -> Result<Val<'e>, LangError> {
+) -> LangResult<Val<'e>> {
     for (case, then) in branches {
         if case.holds(env, run)? {
             return then.evaluate(env, run);
@@ -767,6 +818,24 @@ fn evaluate_reduce([input, initial, body]: &[Node; 3], env: Env<'_>, run: &Run) 
     Ok(total)
 }
 
+#[inline(never)]
+fn evaluate_percentiles(input: &Node, percentiles: &Percentiles, env: Env<'_>, run: &Run) -> Answer {
+    let input = input.evaluate(env, run)?;
+    let mut kept = run.keeping();
+    let numbers = match input.get() {
+        Some(Value::Array(array)) => {
+            let count = array.values().count();
+            run.burn(count as u64)?;
+            kept.set(input.own_bytes() + count * size_of::<f64>())?;
+            let mut numbers = Vec::with_capacity(count);
+            numbers.extend(array.values().filter_map(counted));
+            numbers
+        }
+        other => other.and_then(counted).into_iter().collect(),
+    };
+    percentiles.of(numbers)
+}
+
 /// Adds a field or element to a value being built, which exists together with `others` bytes while operands
 /// are evaluated.
 fn put(
@@ -775,7 +844,7 @@ fn put(
     value: Value<'_>,
     kept: &mut Kept<'_>,
     others: usize,
-) -> Result<(), LangError> {
+) -> LangResult<()> {
     byte_steps(value.payload_bytes())?;
     writer.put(name, value);
     if writer.is_full() {
@@ -798,7 +867,7 @@ fn bind(values: &[Node], body: &Node, env: Env<'_>, run: &Run) -> Answer {
     }
 }
 
-fn array_or_null<'v>(value: &'v Val<'_>, name: &str, code: i32) -> Result<Option<Doc<'v>>, LangError> {
+fn array_or_null<'v>(value: &'v Val<'_>, name: &str, code: i32) -> LangResult<Option<Doc<'v>>> {
     match value.get() {
         Some(Value::Array(array)) => Ok(Some(array)),
         _ if value.is_nullish() => Ok(None),
@@ -820,7 +889,7 @@ impl<'e> Env<'e> {
 }
 
 /// Follows a path as expressions do: it maps over arrays.
-fn follow<'e>(value: Option<Value<'e>>, path: &str) -> Result<Val<'e>, LangError> {
+fn follow<'e>(value: Option<Value<'e>>, path: &str) -> LangResult<Val<'e>> {
     let Some(value) = value else { return Ok(Val::Missing) };
     if path.is_empty() {
         return Ok(Val::Ref(value));

@@ -20,7 +20,7 @@ pub(crate) mod parser;
 use std::sync::Arc;
 
 use crate::lang::budget::{Held, byte_steps, held, steps};
-use crate::lang::error::LangError;
+use crate::lang::error::LangResult;
 use crate::lang::expression::Expression;
 use crate::lang::filter::bounds::Bounds;
 use crate::lang::options::Options;
@@ -118,7 +118,7 @@ impl Filter {
     ///
     /// # Errors
     /// `BadValue`, `FailedToParse` and others for operators that are unknown, or known with other operands.
-    pub fn parse(filter: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+    pub fn parse(filter: Doc<'_>, options: &Options) -> LangResult<Self> {
         let held = held("a filter");
         let root = crate::lang::filter::parser::parse(filter, options, &held)?;
         Ok(Self { root: Arc::new(root), _held: Some(Arc::new(held)) })
@@ -158,7 +158,7 @@ impl Filter {
     ///
     /// # Errors
     /// Those of the expressions in `$expr`; other filters have none.
-    pub fn matches(&self, doc: Doc<'_>) -> Result<bool, LangError> {
+    pub fn matches(&self, doc: Doc<'_>) -> LangResult<bool> {
         self.root.matches(doc, &mut Match::default())
     }
 
@@ -166,7 +166,7 @@ impl Filter {
     ///
     /// # Errors
     /// Those of [`Filter::matches`].
-    pub fn matches_at(&self, doc: Doc<'_>) -> Result<Option<Match>, LangError> {
+    pub fn matches_at(&self, doc: Doc<'_>) -> LangResult<Option<Match>> {
         let mut at = Match::default();
         Ok(if self.root.matches(doc, &mut at)? { Some(at) } else { None })
     }
@@ -283,7 +283,7 @@ impl Filter {
     ///
     /// # Errors
     /// `NotSingleValueField` when two of them contradict each other in one field.
-    pub fn seed(&self) -> Result<DocBuf, LangError> {
+    pub fn seed(&self) -> LangResult<DocBuf> {
         let mut tree = crate::lang::value::tree::Tree::default();
         self.root.seed(&mut tree)?;
         tree.into_document()
@@ -353,7 +353,7 @@ impl Node {
         }
     }
 
-    fn seed(&self, tree: &mut crate::lang::value::tree::Tree<'_>) -> Result<(), LangError> {
+    fn seed(&self, tree: &mut crate::lang::value::tree::Tree<'_>) -> LangResult<()> {
         match self {
             Self::And(nodes) => nodes.iter().try_for_each(|node| node.seed(tree)),
             Self::Or(nodes) if nodes.len() == 1 => nodes.iter().try_for_each(|node| node.seed(tree)),
@@ -368,7 +368,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn matches(&self, doc: Doc<'_>, at: &mut Match) -> Result<bool, LangError> {
+    pub(crate) fn matches(&self, doc: Doc<'_>, at: &mut Match) -> LangResult<bool> {
         match self {
             Self::And(nodes) => {
                 for node in nodes {
@@ -404,7 +404,7 @@ impl Node {
 }
 
 impl Leaf {
-    fn find(&self, doc: Doc<'_>) -> Result<Option<Hit>, LangError> {
+    fn find(&self, doc: Doc<'_>) -> LangResult<Option<Hit>> {
         let at_end = self.test.at_end();
         let mut error = None;
         let mut element = None;
@@ -456,7 +456,7 @@ impl Test {
     }
 
     /// Tests one value. `element` receives the position found by `$elemMatch`.
-    fn passes(&self, value: Option<Value<'_>>, element: &mut Option<usize>) -> Result<bool, LangError> {
+    fn passes(&self, value: Option<Value<'_>>, element: &mut Option<usize>) -> LangResult<bool> {
         Ok(match self {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
             Self::In(values, patterns) => {
@@ -514,7 +514,7 @@ impl Test {
     }
 }
 
-fn passes_all(tests: &[(Test, bool)], value: Value<'_>) -> Result<bool, LangError> {
+fn passes_all(tests: &[(Test, bool)], value: Value<'_>) -> LangResult<bool> {
     for (test, negated) in tests {
         if test.passes(Some(value), &mut None)? == *negated {
             return Ok(false);
@@ -531,7 +531,7 @@ fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
     }
 }
 
-fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> Result<bool, LangError> {
+fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> LangResult<bool> {
     Ok(match value {
         Some(Value::String(text) | Value::Symbol(text)) => pattern.is_match(text)?,
         Some(Value::Regex(text, options)) => text == pattern.pattern && options == pattern.options,

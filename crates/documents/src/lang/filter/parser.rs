@@ -1,7 +1,7 @@
 //! Parses filters from BSON: the operators, and the operands that they accept.
 
 use crate::lang::budget::{Held, byte_steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::filter::{Comparison, Leaf, Mask, Node, Test, distinct};
 use crate::lang::options::Options;
@@ -14,7 +14,7 @@ use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 const NESTING_MAX: usize = 100;
 
 /// The conditions of a filter.
-pub(crate) fn parse(filter: Doc<'_>, options: &Options, held: &Held) -> Result<Node, LangError> {
+pub(crate) fn parse(filter: Doc<'_>, options: &Options, held: &Held) -> LangResult<Node> {
     Parser { options, held }.conjunction(filter, 0)
 }
 
@@ -25,7 +25,7 @@ struct Parser<'o> {
 }
 
 impl Parser<'_> {
-    fn conjunction(&self, filter: Doc<'_>, depth: usize) -> Result<Node, LangError> {
+    fn conjunction(&self, filter: Doc<'_>, depth: usize) -> LangResult<Node> {
         if depth > NESTING_MAX {
             refuse!(BadValue, "exceeded maximum query tree depth of {NESTING_MAX}");
         }
@@ -46,6 +46,14 @@ impl Parser<'_> {
                 "$expr" => {
                     let expression = Expression::parse(value, &Scope::of(self.options))?;
                     nodes.push(Node::Expression(Box::new(expression)));
+                }
+                "$sampleRate" => {
+                    let rate = match value.as_double() {
+                        Some(rate) if (0.0..=1.0).contains(&rate) => rate,
+                        Some(_) => refuse!(BadValue, "numeric argument to $sampleRate must be in [0, 1]"),
+                        None => refuse!(BadValue, "argument to $sampleRate must be a numeric type"),
+                    };
+                    nodes.push(Node::Expression(Box::new(Expression::sampling(rate, self.options))));
                 }
                 "$comment" => {}
                 "$alwaysTrue" | "$alwaysFalse" => {
@@ -68,6 +76,8 @@ impl Parser<'_> {
                     _ => refuse!(TypeMismatch, "$jsonSchema must be an object"),
                 },
                 "$text" => refuse!(NotImplemented, "{name} is not implemented"),
+                // A document in an array may be a reference.
+                "$ref" | "$id" | "$db" if depth > 0 => self.field(name, value, depth, &mut nodes)?,
                 _ if name.starts_with('$') => refuse!(
                     BadValue,
                     "unknown top level operator: {name}. If you have a field name that starts with a '$' symbol, consider \
@@ -81,12 +91,12 @@ impl Parser<'_> {
 
     /// Counts a condition that owns so many bytes; its list may have room for twice as many, and a negation
     /// around it.
-    fn count(&self, bytes: usize) -> Result<(), LangError> {
+    fn count(&self, bytes: usize) -> LangResult<()> {
         byte_steps(bytes)?;
         self.held.take(3 * size_of::<Node>() + bytes)
     }
 
-    fn list(&self, name: &str, value: Value<'_>, depth: usize) -> Result<Vec<Node>, LangError> {
+    fn list(&self, name: &str, value: Value<'_>, depth: usize) -> LangResult<Vec<Node>> {
         let Value::Array(array) = value else { refuse!(BadValue, "{name} must be an array") };
         let mut nodes = Vec::new();
         for entry in array.values() {
@@ -103,13 +113,7 @@ impl Parser<'_> {
     }
 
     /// `name: value`, where the value is an operand or a document of operators.
-    fn field(
-        &self,
-        path: &str,
-        value: Value<'_>,
-        depth: usize,
-        nodes: &mut Vec<Node>,
-    ) -> Result<(), LangError> {
+    fn field(&self, path: &str, value: Value<'_>, depth: usize, nodes: &mut Vec<Node>) -> LangResult<()> {
         match value {
             Value::Document(operators) if is_operators(operators) => {
                 self.operators(path, operators, depth, nodes)
@@ -133,7 +137,7 @@ impl Parser<'_> {
         operators: Doc<'_>,
         depth: usize,
         nodes: &mut Vec<Node>,
-    ) -> Result<(), LangError> {
+    ) -> LangResult<()> {
         if depth > NESTING_MAX {
             refuse!(BadValue, "exceeded maximum query tree depth of {NESTING_MAX}");
         }
@@ -172,7 +176,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn negated(&self, path: &str, value: Value<'_>, depth: usize) -> Result<Node, LangError> {
+    fn negated(&self, path: &str, value: Value<'_>, depth: usize) -> LangResult<Node> {
         match value {
             Value::Regex(pattern, options) => {
                 Ok(leaf(path, Test::Regex(self.options.patterns.compile(pattern, options)?)))
@@ -188,7 +192,7 @@ impl Parser<'_> {
     }
 
     /// Parses an operator that is one test.
-    fn test(&self, name: &str, value: Value<'_>, depth: usize) -> Result<Test, LangError> {
+    fn test(&self, name: &str, value: Value<'_>, depth: usize) -> LangResult<Test> {
         Ok(match name {
             "$eq" => self.comparison(Comparison::Equal, value)?,
             "$gt" => self.ordering(name, Comparison::Greater, value)?,
@@ -218,21 +222,21 @@ impl Parser<'_> {
         })
     }
 
-    fn comparison(&self, comparison: Comparison, value: Value<'_>) -> Result<Test, LangError> {
+    fn comparison(&self, comparison: Comparison, value: Value<'_>) -> LangResult<Test> {
         if let Value::Undefined = value {
             refuse!(BadValue, "cannot compare to undefined");
         }
         Ok(Test::Compare(comparison, value.into()))
     }
 
-    fn ordering(&self, name: &str, comparison: Comparison, value: Value<'_>) -> Result<Test, LangError> {
+    fn ordering(&self, name: &str, comparison: Comparison, value: Value<'_>) -> LangResult<Test> {
         if let Value::Regex(..) = value {
             refuse!(BadValue, "Can't have RegEx as arg to predicate over field: {name}");
         }
         self.comparison(comparison, value)
     }
 
-    fn membership(&self, name: &str, value: Value<'_>) -> Result<Test, LangError> {
+    fn membership(&self, name: &str, value: Value<'_>) -> LangResult<Test> {
         let Value::Array(array) = value else { refuse!(BadValue, "{name} needs an array") };
         let mut values = Vec::new();
         let mut patterns = Vec::new();
@@ -250,13 +254,7 @@ impl Parser<'_> {
         Ok(Test::In(distinct(values), patterns))
     }
 
-    fn all(
-        &self,
-        path: &str,
-        value: Value<'_>,
-        depth: usize,
-        nodes: &mut Vec<Node>,
-    ) -> Result<(), LangError> {
+    fn all(&self, path: &str, value: Value<'_>, depth: usize, nodes: &mut Vec<Node>) -> LangResult<()> {
         let Value::Array(array) = value else { refuse!(BadValue, "$all needs an array") };
         if array.is_empty() {
             nodes.push(Node::Or(Vec::new()));
@@ -279,11 +277,9 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn element(&self, value: Value<'_>, depth: usize) -> Result<Test, LangError> {
+    fn element(&self, value: Value<'_>, depth: usize) -> LangResult<Test> {
         let Value::Document(inner) = value else { refuse!(BadValue, "$elemMatch needs an Object") };
-        let logical = |name: &str| matches!(name, "$and" | "$or" | "$nor" | "$expr" | "$where");
-        let values = is_operators(inner) && inner.first().is_some_and(|(name, _)| !logical(name));
-        if !values {
+        if !is_about_value(inner) {
             return Ok(Test::ElementMatches(Box::new(self.conjunction(inner, depth + 1)?)));
         }
         let mut nodes = Vec::new();
@@ -297,7 +293,7 @@ impl Parser<'_> {
 }
 
 /// Converts nodes on an element to tests of that element.
-fn flatten(node: Node, negated: bool, tests: &mut Vec<(Test, bool)>) -> Result<(), LangError> {
+fn flatten(node: Node, negated: bool, tests: &mut Vec<(Test, bool)>) -> LangResult<()> {
     match node {
         Node::Leaf(leaf) => tests.push((leaf.test, negated)),
         Node::Not(inner) => flatten(*inner, !negated, tests)?,
@@ -328,12 +324,18 @@ fn not(node: Node) -> Node {
     Node::Not(Box::new(node))
 }
 
+/// True for a document of operators on one value. Logical operators are about the fields of a document.
+pub(crate) fn is_about_value(doc: Doc<'_>) -> bool {
+    let logical = |name: &str| matches!(name, "$and" | "$or" | "$nor" | "$expr" | "$jsonSchema" | "$where");
+    is_operators(doc) && doc.first().is_some_and(|(name, _)| !logical(name))
+}
+
 /// True for a document of operators. `$ref`, `$id` and `$db` are the fields of a reference.
 pub(crate) fn is_operators(doc: Doc<'_>) -> bool {
     doc.first().is_some_and(|(name, _)| name.starts_with('$') && !matches!(name, "$ref" | "$id" | "$db"))
 }
 
-fn regex(value: Value<'_>, options: Option<Value<'_>>, patterns: &Patterns) -> Result<Pattern, LangError> {
+fn regex(value: Value<'_>, options: Option<Value<'_>>, patterns: &Patterns) -> LangResult<Pattern> {
     let given = match options {
         None => None,
         Some(Value::String(options)) => Some(options),
@@ -352,7 +354,7 @@ fn regex(value: Value<'_>, options: Option<Value<'_>>, patterns: &Patterns) -> R
 }
 
 /// The type bytes of `$type`: numbers, names, `"number"`, or an array of them.
-fn types(value: Value<'_>) -> Result<Vec<u8>, LangError> {
+fn types(value: Value<'_>) -> LangResult<Vec<u8>> {
     let one = |value: Value<'_>, tags: &mut Vec<u8>| {
         match value {
             Value::String("number") => tags.extend([tag::DOUBLE, tag::INT32, tag::INT64, tag::DECIMAL]),
@@ -388,7 +390,7 @@ fn types(value: Value<'_>) -> Result<Vec<u8>, LangError> {
     Ok(tags)
 }
 
-fn modulus(value: Value<'_>) -> Result<Test, LangError> {
+fn modulus(value: Value<'_>) -> LangResult<Test> {
     let Value::Array(array) = value else { refuse!(BadValue, "malformed mod, needs to be an array") };
     let mut values = array.values();
     let (Some(divisor), Some(remainder)) = (values.next(), values.next()) else {
@@ -407,7 +409,7 @@ fn modulus(value: Value<'_>) -> Result<Test, LangError> {
 }
 
 /// A bit mask from a number, a list of positions, or bytes.
-fn mask(name: &str, value: Value<'_>) -> Result<Mask, LangError> {
+fn mask(name: &str, value: Value<'_>) -> LangResult<Mask> {
     /// Enough for a binary value of 1 KiB; MongoDB allows any position of 32 bits.
     const POSITION_MAX: i64 = 8191;
     let mut bytes = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::accumulate::{Accumulator, State};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::memory::{Holder, Memory};
@@ -30,7 +30,7 @@ pub(crate) struct Groups<'g> {
 }
 
 impl Group {
-    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         let Some(id) = spec.get("_id") else {
             refuse!(15955, "a group specification must include an _id");
         };
@@ -38,7 +38,7 @@ impl Group {
     }
 
     /// `$sortByCount`
-    pub(crate) fn counting(by: Value<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn counting(by: Value<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         let mut writer = Writer::new();
         writer.put("_id", by);
         writer.open_document("count");
@@ -60,7 +60,7 @@ impl Group {
 }
 
 /// The accumulators of a group, by name.
-pub(crate) fn fields(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, Accumulator)>, LangError> {
+pub(crate) fn fields(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Vec<(String, Accumulator)>> {
     let mut fields = Vec::new();
     for (name, value) in spec.iter().filter(|(name, _)| *name != "_id") {
         if name.contains('.') {
@@ -75,7 +75,7 @@ pub(crate) fn fields(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, Ac
 }
 
 impl<'g> Groups<'g> {
-    pub(crate) fn add(&mut self, doc: Doc<'_>) -> Result<(), LangError> {
+    pub(crate) fn add(&mut self, doc: Doc<'_>) -> LangResult<()> {
         let id = self.group.id.evaluate_root(doc)?;
         let key = key_of(id.or_null());
         let at = match self.places.get(&key) {
@@ -98,7 +98,7 @@ impl<'g> Groups<'g> {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> impl Iterator<Item = Result<DocBuf, LangError>> + 'g {
+    pub(crate) fn finish(self) -> impl Iterator<Item = LangResult<DocBuf>> + 'g {
         let (group, hold) = (self.group, self.hold);
         self.groups.into_iter().map(move |(id, states)| {
             // Held until the last group was returned.
@@ -113,7 +113,7 @@ pub(crate) fn finish(
     id: Value<'_>,
     fields: &[(String, Accumulator)],
     states: &[State],
-) -> Result<DocBuf, LangError> {
+) -> LangResult<DocBuf> {
     let mut writer = Writer::new().bounded();
     writer.put("_id", id);
     for ((name, field), state) in fields.iter().zip(states) {

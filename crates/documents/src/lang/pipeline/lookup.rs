@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::lang::budget::{self, Held, byte_steps};
-use crate::lang::error::{LangError, lang_error, refuse};
+use crate::lang::error::{LangError, LangResult, lang_error, refuse};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::filter::Filter;
 use crate::lang::memory::Memory;
@@ -44,7 +44,7 @@ struct Stages {
 }
 
 impl Lookup {
-    pub(crate) fn parse(spec: Doc<'_>, options: &Options, depth: usize) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, options: &Options, depth: usize) -> LangResult<Self> {
         only("$lookup", spec, &["from", "localField", "foreignField", "let", "pipeline", "as"])?;
         let text = |name: &str| match spec.get(name) {
             None => Ok(None),
@@ -191,7 +191,7 @@ impl Lookup {
 }
 
 /// `{ foreign: { $in: values of local } }`; a local field that is missing equals null.
-fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> Result<Filter, LangError> {
+fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> LangResult<Filter> {
     let (mut values, held) = path::values_at(doc, local)?;
     // Copies of the values, and the intervals that the planner derives from them.
     held.take(values.len() * JOINED_VALUE_BYTES + 4 * doc.bytes().len())?;
@@ -223,7 +223,7 @@ pub(crate) struct GraphLookup {
 const SEEN_BYTES: usize = 2 * (size_of::<DocBuf>() + size_of::<Vec<u8>>()) + 32;
 
 impl GraphLookup {
-    pub(crate) fn parse(spec: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, options: &Options) -> LangResult<Self> {
         let names = [
             "from",
             "startWith",
@@ -278,7 +278,7 @@ impl GraphLookup {
         let hold = memory.holder("$graphLookup");
         let start = self.start.evaluate_root(doc)?;
         let mut frontier: Vec<Owned> = Vec::new();
-        let mut begin = |value: Value<'_>| -> Result<(), LangError> {
+        let mut begin = |value: Value<'_>| -> LangResult<()> {
             hold.take(JOINED_VALUE_BYTES + 4 * value.payload_bytes())?;
             frontier.push(value.into());
             Ok(())

@@ -16,27 +16,34 @@
 //! Source: MongoDB manual, "Aggregation Stages".
 
 pub(crate) mod bucket;
+pub(crate) mod densify;
+pub(crate) mod fill;
+pub(crate) mod granularity;
 pub(crate) mod group;
 pub(crate) mod lookup;
 pub(crate) mod output;
 pub(crate) mod projection;
+pub(crate) mod redact;
 pub(crate) mod unwind;
 pub(crate) mod window;
 pub(crate) mod window_functions;
 
 use crate::lang::budget::{byte_steps, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::filter::Filter;
 use crate::lang::memory::{Holder, Memory};
 use crate::lang::options::Options;
 use crate::lang::pipeline::bucket::BucketAuto;
+use crate::lang::pipeline::densify::Densify;
 use crate::lang::pipeline::group::Group;
 use crate::lang::pipeline::lookup::{GraphLookup, Lookup};
 use crate::lang::pipeline::output::Output;
 use crate::lang::pipeline::projection::{Dialect, Projection, document_of};
+use crate::lang::pipeline::redact::Redact;
 use crate::lang::pipeline::unwind::Unwind;
 use crate::lang::pipeline::window::WindowFields;
+use crate::lang::random::Random;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::val::Val;
 use crate::lang::value::writer::Writer;
@@ -113,7 +120,9 @@ enum Stage {
     Lookup(Box<Lookup>),
     GraphLookup(Box<GraphLookup>),
     Facet(Vec<(String, Pipeline)>),
-    Sample { size: u64, seed: u64 },
+    Sample { size: u64, random: Random },
+    Redact(Redact),
+    Densify(Densify),
     UnionWith { collection: Option<String>, pipeline: Pipeline },
     Documents(Expression),
 }
@@ -123,11 +132,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// 40324 for an unknown stage, 40323 for a document with more than one, and the stages' own.
-    pub fn parse(stages: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+    pub fn parse(stages: Doc<'_>, options: &Options) -> LangResult<Self> {
         Self::parse_inner(stages, options, 0)
     }
 
-    pub(crate) fn parse_inner(stages: Doc<'_>, options: &Options, depth: usize) -> Result<Self, LangError> {
+    pub(crate) fn parse_inner(stages: Doc<'_>, options: &Options, depth: usize) -> LangResult<Self> {
         if depth > NESTING_MAX {
             refuse!(Overflow, "pipelines are nested deeper than {NESTING_MAX} levels");
         }
@@ -214,6 +223,21 @@ impl Pipeline {
         self.run_in(input, source, &Memory::new(memory_bytes_max))
     }
 
+    /// Runs the pipeline at once and holds its documents, so that they do not refer to the pipeline.
+    ///
+    /// # Errors
+    /// As [`Pipeline::run`]; the documents count in `memory_bytes_max`.
+    pub fn run_held<S: Source<Error: 'static>>(
+        &self,
+        input: Stream<'_, S::Error>,
+        source: &S,
+        memory_bytes_max: usize,
+    ) -> Result<Stream<'static, S::Error>, S::Error> {
+        let memory = Memory::new(memory_bytes_max);
+        let (documents, hold) = held("a view", self.run_in(input, source, &memory)?, &memory)?;
+        Ok(Box::new(kept(documents, hold)))
+    }
+
     pub(crate) fn run_in<'a, S: Source>(
         &'a self,
         input: Stream<'a, S::Error>,
@@ -232,7 +256,7 @@ impl Pipeline {
     }
 
     /// Checks that the stages are allowed in an update: set, unset, project and replace.
-    pub(crate) fn check_update(&self) -> Result<(), LangError> {
+    pub(crate) fn check_update(&self) -> LangResult<()> {
         let allowed =
             self.stages.iter().all(|stage| matches!(stage, Stage::Project(_) | Stage::ReplaceRoot(_)));
         if allowed && self.output.is_none() {
@@ -245,7 +269,7 @@ impl Pipeline {
     }
 
     /// Applies the stages of an update to one document.
-    pub(crate) fn transform(&self, doc: DocBuf) -> Result<DocBuf, LangError> {
+    pub(crate) fn transform(&self, doc: DocBuf) -> LangResult<DocBuf> {
         self.stages.iter().try_fold(doc, |doc, stage| match stage {
             Stage::Project(projection) => projection.apply(doc.doc(), None),
             Stage::ReplaceRoot(expression) => replaced(doc.doc(), expression),
@@ -261,7 +285,7 @@ fn parse_stage(
     depth: usize,
     position: usize,
     stages: &mut Vec<Stage>,
-) -> Result<(), LangError> {
+) -> LangResult<()> {
     let scope = Scope::of(options);
     let document = |code: i32| match operand {
         Value::Document(doc) => Ok(doc),
@@ -343,7 +367,7 @@ fn parse_stage(
         "$sample" => {
             let size = only(name, document(28745)?, &["size"])?.get("size").and_then(Value::as_integer);
             match size {
-                Some(size) if size > 0 => Stage::Sample { size: size as u64, seed: options.seed },
+                Some(size) if size > 0 => Stage::Sample { size: size as u64, random: options.random.clone() },
                 _ => refuse!(28747, "size argument to $sample must be a positive integer"),
             }
         }
@@ -355,7 +379,15 @@ fn parse_stage(
             Stage::Documents(Expression::parse(operand, &scope)?)
         }
         "$setWindowFields" => Stage::WindowFields(WindowFields::parse(document(40173)?, &scope)?),
-        "$densify" | "$fill" | "$redact" | "$geoNear" | "$search" | "$vectorSearch" => {
+        "$redact" => Stage::Redact(Redact::parse(operand, &scope)?),
+        "$densify" => Stage::Densify(Densify::parse(operand)?),
+        "$fill" => {
+            let (windows, values) = fill::parse(operand, options)?;
+            stages.extend(windows.map(Stage::WindowFields));
+            stages.extend(values.map(Stage::Project));
+            return Ok(());
+        }
+        "$geoNear" | "$search" | "$vectorSearch" => {
             refuse!(NotImplemented, "the stage {name} is not implemented")
         }
         _ => refuse!(40324, "Unrecognized pipeline stage name: '{name}'"),
@@ -365,14 +397,42 @@ fn parse_stage(
 }
 
 /// Rejects fields with other names.
-pub(crate) fn only<'v>(stage: &str, doc: Doc<'v>, names: &[&str]) -> Result<Doc<'v>, LangError> {
+pub(crate) fn only<'v>(stage: &str, doc: Doc<'v>, names: &[&str]) -> LangResult<Doc<'v>> {
     match doc.iter().find(|(name, _)| !names.contains(name)) {
         Some((name, _)) => refuse!(FailedToParse, "unknown argument to {stage}: {name}"),
         None => Ok(doc),
     }
 }
 
-fn parse_unset(operand: Value<'_>) -> Result<Projection, LangError> {
+/// Rejects fields with other names, as MongoDB's parser of commands does.
+pub(crate) fn known(stage: &str, doc: Doc<'_>, names: &[&str]) -> LangResult<()> {
+    match doc.iter().find(|(name, _)| !names.contains(name)) {
+        Some((name, _)) => refuse!(40415, "BSON field '{stage}.{name}' is an unknown field."),
+        None => Ok(()),
+    }
+}
+
+/// The texts of an array.
+pub(crate) fn text_list<'v>(field: &str, value: Value<'v>) -> LangResult<Vec<&'v str>> {
+    let texts = value.as_array().and_then(|array| array.values().map(Value::as_str).collect());
+    match texts {
+        Some(texts) => Ok(texts),
+        None => refuse!(TypeMismatch, "BSON field '{field}' must be an array of strings, found {value}"),
+    }
+}
+
+/// The path of a field, if it is one.
+pub(crate) fn checked_path(path: &str) -> LangResult<&str> {
+    if path.split('.').any(str::is_empty) {
+        refuse!(15998, "FieldPath field names may not be empty strings: {path:?}");
+    }
+    if path.split('.').any(|name| name.starts_with('$')) {
+        refuse!(16410, "FieldPath field names may not start with '$': {path:?}");
+    }
+    Ok(path)
+}
+
+fn parse_unset(operand: Value<'_>) -> LangResult<Projection> {
     let paths: Option<Vec<&str>> = match operand {
         Value::String(path) => Some(vec![path]),
         Value::Array(paths) if !paths.is_empty() => paths.values().map(Value::as_str).collect(),
@@ -387,7 +447,7 @@ fn parse_unset(operand: Value<'_>) -> Result<Projection, LangError> {
     }
 }
 
-fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> Result<Vec<(String, Pipeline)>, LangError> {
+fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> LangResult<Vec<(String, Pipeline)>> {
     let mut parts = Vec::new();
     for (name, stages) in doc {
         let Value::Array(stages) = stages else {
@@ -408,7 +468,7 @@ fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> Result<Vec<(Str
     Ok(parts)
 }
 
-fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> Result<Stage, LangError> {
+fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> LangResult<Stage> {
     let empty = Pipeline { stages: Vec::new(), output: None };
     let doc = match operand {
         Value::String(name) => {
@@ -435,7 +495,7 @@ fn parse_union(operand: Value<'_>, options: &Options, depth: usize) -> Result<St
     Ok(Stage::UnionWith { collection, pipeline })
 }
 
-fn replaced(doc: Doc<'_>, expression: &Expression) -> Result<DocBuf, LangError> {
+fn replaced(doc: Doc<'_>, expression: &Expression) -> LangResult<DocBuf> {
     let value = expression.evaluate_root(doc)?;
     match document_of(&value) {
         Some(doc) => Ok(doc),
@@ -530,9 +590,16 @@ impl Stage {
                 Box::new(input.map(move |doc| lookup.apply(doc?.doc(), source, &memory)))
             }
             Self::Facet(parts) => Box::new(std::iter::once(Ok(facet(parts, input, source, memory)?))),
-            Self::Sample { size, seed } => {
-                let (held, hold) = sample(*size, *seed, input, memory)?;
+            Self::Sample { size, random } => {
+                let (held, hold) = sample(*size, random, input, memory)?;
                 Box::new(kept(held, hold))
+            }
+            Self::Redact(redact) => Box::new(input.filter_map(move |doc| match doc {
+                Ok(doc) => redact.apply(doc.doc()).map_err(S::Error::from).transpose(),
+                Err(error) => Some(Err(error)),
+            })),
+            Self::Densify(densify) => {
+                Box::new(densify.finish(input, memory)?.map(|doc| doc.map_err(S::Error::from)))
             }
             Self::UnionWith { collection, pipeline } => {
                 let other: Stream<'a, S::Error> = match collection {
@@ -544,29 +611,27 @@ impl Stage {
                 Box::new(input.chain(pipeline.run_in(other, source, memory)?))
             }
             Self::Documents(expression) => {
-                let value = expression.evaluate_root(Doc::empty())?;
-                let hold = memory.holder("$documents");
-                let array = value.get().and_then(Value::as_array);
-                let array = array.filter(|array| array.values().all(|value| value.as_document().is_some()));
-                match array {
-                    Some(array) => {
-                        let (mut docs, count) = (Vec::new(), array.values().count());
-                        hold.take(count * size_of::<DocBuf>() + array.bytes().len())?;
-                        docs.reserve_exact(count);
-                        docs.extend(array.values().filter_map(Value::as_document).map(Doc::to_buf));
-                        Box::new(kept(docs, hold))
-                    }
-                    None => {
-                        let error = crate::lang::error::lang_error!(
-                            5858203,
-                            "an array of objects is expected for $documents"
-                        );
-                        return Err(error.into());
-                    }
-                }
+                let (docs, hold) = documents(expression, memory)?;
+                Box::new(kept(docs, hold))
             }
         })
     }
+}
+
+/// The documents of `$documents`.
+fn documents(expression: &Expression, memory: &Memory) -> Result<(Vec<DocBuf>, Holder), LangError> {
+    let value = expression.evaluate_root(Doc::empty())?;
+    let hold = memory.holder("$documents");
+    let array = value.get().and_then(Value::as_array);
+    let array = array.filter(|array| array.values().all(|value| value.as_document().is_some()));
+    let Some(array) = array else {
+        refuse!(5858203, "an array of objects is expected for $documents");
+    };
+    let count = array.values().count();
+    hold.take(count * size_of::<DocBuf>() + array.bytes().len())?;
+    let mut docs = Vec::with_capacity(count);
+    docs.extend(array.values().filter_map(Value::as_document).map(Doc::to_buf));
+    Ok((docs, hold))
 }
 
 /// Memory of a compact document in a list, whose capacity may be twice its length.
@@ -655,26 +720,18 @@ fn facet<S: Source>(
 /// A uniform sample of `size` documents: Vitter's reservoir.
 fn sample<E: From<LangError>>(
     size: u64,
-    seed: u64,
+    random: &Random,
     input: Stream<'_, E>,
     memory: &Memory,
 ) -> Result<(Vec<DocBuf>, Holder), E> {
     let hold = memory.holder("$sample");
-    let mut state = seed | 1;
-    // xorshift64*: good enough for sampling, and deterministic for a seed.
-    let mut next = move || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    };
     let mut held: Vec<DocBuf> = Vec::new();
     for (seen, doc) in (1u64..).zip(input) {
         let doc = doc?.compact();
         if (held.len() as u64) < size {
             hold.take(held_bytes(&doc))?;
             held.push(doc);
-        } else if let Some(place) = held.get_mut((next() % seen) as usize) {
+        } else if let Some(place) = held.get_mut((random.number() % seen) as usize) {
             hold.change(doc.bytes().len() as isize - place.bytes().len() as isize)?;
             *place = doc;
         }

@@ -1,6 +1,6 @@
 //! `$out` and `$merge`: destinations of a pipeline's documents. The store writes them.
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::options::Options;
 use crate::lang::pipeline::only;
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    pub(crate) fn parse(stage: &str, operand: Value<'_>, _options: &Options) -> Result<Self, LangError> {
+    pub(crate) fn parse(stage: &str, operand: Value<'_>, _options: &Options) -> LangResult<Self> {
         if stage == "$out" {
             let (database, collection) = place(stage, operand)?;
             return Ok(Self { database, collection, mode: OutputMode::Replace });
@@ -89,7 +89,7 @@ impl Output {
     }
 }
 
-fn place(stage: &str, operand: Value<'_>) -> Result<(Option<String>, String), LangError> {
+fn place(stage: &str, operand: Value<'_>) -> LangResult<(Option<String>, String)> {
     match operand {
         Value::String(name) if !name.is_empty() => Ok((None, name.to_owned())),
         Value::Document(doc) => {
@@ -110,7 +110,7 @@ fn place(stage: &str, operand: Value<'_>) -> Result<(Option<String>, String), La
     }
 }
 
-fn merge(spec: Doc<'_>) -> Result<OutputMode, LangError> {
+fn merge(spec: Doc<'_>) -> LangResult<OutputMode> {
     let on = match spec.get("on") {
         None => vec!["_id".to_owned()],
         Some(Value::String(name)) => vec![name.to_owned()],

@@ -12,7 +12,7 @@
 //! Source: MongoDB manual, "Project Fields to Return from Query", and `$project`.
 
 use crate::lang::budget::{byte_steps, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::functions::window;
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::filter::Filter;
@@ -64,11 +64,11 @@ impl Projection {
     ///
     /// # Errors
     /// Inclusion and exclusion mixed (31253, 31254), paths that collide (31249, 31250), unknown operators.
-    pub fn parse(spec: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+    pub fn parse(spec: Doc<'_>, options: &Options) -> LangResult<Self> {
         Self::parse_as(spec, options, Dialect::Find)
     }
 
-    pub(crate) fn parse_as(spec: Doc<'_>, options: &Options, dialect: Dialect) -> Result<Self, LangError> {
+    pub(crate) fn parse_as(spec: Doc<'_>, options: &Options, dialect: Dialect) -> LangResult<Self> {
         let mut parser = Parser { scope: Scope::of(options), options, dialect, including: None };
         let mut fields = Vec::new();
         let mut id = None;
@@ -88,7 +88,7 @@ impl Projection {
     }
 
     /// `$addFields`: retains every field and sets computed ones.
-    pub(crate) fn adding(spec: Doc<'_>, options: &Options) -> Result<Self, LangError> {
+    pub(crate) fn adding(spec: Doc<'_>, options: &Options) -> LangResult<Self> {
         let mut fields = Vec::new();
         let mut parser =
             Parser { scope: Scope::of(options), options, dialect: Dialect::Stage, including: None };
@@ -99,7 +99,7 @@ impl Projection {
     }
 
     /// `$unset`: retains every field but these.
-    pub(crate) fn removing(paths: &[&str]) -> Result<Self, LangError> {
+    pub(crate) fn removing(paths: &[&str]) -> LangResult<Self> {
         let mut fields = Vec::new();
         for path in paths {
             check_path(path)?;
@@ -112,7 +112,7 @@ impl Projection {
     ///
     /// # Errors
     /// Those of its expressions; `BadValue` for `.$` where the filter found no element.
-    pub fn apply(&self, doc: Doc<'_>, filter: Option<&Filter>) -> Result<DocBuf, LangError> {
+    pub fn apply(&self, doc: Doc<'_>, filter: Option<&Filter>) -> LangResult<DocBuf> {
         let mut writer = Writer::new().with_room(PROJECTED_BYTES_MAX);
         let context = Context { root: doc, filter, including: self.including };
         if let (true, Some(id)) = (self.including && self.show_id, doc.get("_id"))
@@ -165,7 +165,7 @@ fn is_switch(value: Value<'_>) -> bool {
     value.is_number() || matches!(value, Value::Bool(_))
 }
 
-fn check_path(path: &str) -> Result<(), LangError> {
+fn check_path(path: &str) -> LangResult<()> {
     for name in path.split('.') {
         if name.is_empty() {
             refuse!(15998, "FieldPath field names may not be empty strings: {path:?}");
@@ -188,13 +188,7 @@ struct Parser<'o> {
 }
 
 impl Parser<'_> {
-    fn field(
-        &mut self,
-        name: &str,
-        value: Value<'_>,
-        fields: &mut Fields,
-        depth: usize,
-    ) -> Result<(), LangError> {
+    fn field(&mut self, name: &str, value: Value<'_>, fields: &mut Fields, depth: usize) -> LangResult<()> {
         if depth > DEPTH_MAX {
             refuse!(Overflow, "a projection is nested deeper than {DEPTH_MAX} levels");
         }
@@ -255,7 +249,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn mode(&mut self, include: bool, name: &str) -> Result<(), LangError> {
+    fn mode(&mut self, include: bool, name: &str) -> LangResult<()> {
         match self.including {
             Some(true) if !include => {
                 refuse!(31254, "Cannot do exclusion on field {name} in inclusion projection")
@@ -274,7 +268,7 @@ impl Parser<'_> {
         value: Value<'_>,
         fields: &mut Fields,
         depth: usize,
-    ) -> Result<(), LangError> {
+    ) -> LangResult<()> {
         check_path(name)?;
         if let Value::Document(doc) = value
             && depth < DEPTH_MAX
@@ -291,7 +285,7 @@ impl Parser<'_> {
 }
 
 /// Inserts a rule at its path and rejects collisions.
-fn insert(fields: &mut Fields, path: &str, rule: Rule, whole: &str) -> Result<(), LangError> {
+fn insert(fields: &mut Fields, path: &str, rule: Rule, whole: &str) -> LangResult<()> {
     if fields.len() >= FIELDS_MAX {
         refuse!(BadValue, "a projection names more than {FIELDS_MAX} fields");
     }
@@ -332,7 +326,7 @@ fn is_slice(operand: Value<'_>) -> bool {
     }
 }
 
-fn slice(operand: Value<'_>) -> Result<Rule, LangError> {
+fn slice(operand: Value<'_>) -> LangResult<Rule> {
     let number =
         |value: Option<Value<'_>>| value.and_then(crate::lang::value::number::truncated).unwrap_or(0);
     match operand {
@@ -358,13 +352,7 @@ struct Context<'c> {
 
 impl Context<'_> {
     /// The fields of one document. `hide_id`: without `_id`, whatever the rules say.
-    fn document(
-        &self,
-        doc: Doc<'_>,
-        fields: &Fields,
-        writer: &mut Writer,
-        hide_id: bool,
-    ) -> Result<(), LangError> {
+    fn document(&self, doc: Doc<'_>, fields: &Fields, writer: &mut Writer, hide_id: bool) -> LangResult<()> {
         for (name, value) in doc {
             steps(1 + fields.len())?;
             let rule = fields.iter().find(|(own, _)| own == name).map(|(_, rule)| rule);
@@ -437,7 +425,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn computed(&self, name: &str, expression: &Expression, writer: &mut Writer) -> Result<(), LangError> {
+    fn computed(&self, name: &str, expression: &Expression, writer: &mut Writer) -> LangResult<()> {
         if let Some(value) = expression.evaluate_root(self.root)?.get() {
             writer.put(name, value);
         }
@@ -449,7 +437,7 @@ impl Context<'_> {
     }
 
     /// Writes a field that the document does not have.
-    fn new_field(&self, name: &str, rule: &Rule, writer: &mut Writer) -> Result<(), LangError> {
+    fn new_field(&self, name: &str, rule: &Rule, writer: &mut Writer) -> LangResult<()> {
         match rule {
             Rule::Computed(expression) => self.computed(name, expression, writer),
             Rule::Inner(inner) => self.new_document(name, inner, writer),
@@ -458,7 +446,7 @@ impl Context<'_> {
     }
 
     /// Writes a document of computed fields that does not exist yet.
-    fn new_document(&self, name: &str, fields: &Fields, writer: &mut Writer) -> Result<(), LangError> {
+    fn new_document(&self, name: &str, fields: &Fields, writer: &mut Writer) -> LangResult<()> {
         writer.open_document(name);
         for (name, rule) in fields {
             self.new_field(name, rule, writer)?;
@@ -467,13 +455,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn inner(
-        &self,
-        name: &str,
-        value: Value<'_>,
-        inner: &Fields,
-        writer: &mut Writer,
-    ) -> Result<(), LangError> {
+    fn inner(&self, name: &str, value: Value<'_>, inner: &Fields, writer: &mut Writer) -> LangResult<()> {
         match value {
             Value::Document(doc) => {
                 writer.open_document(name);
@@ -508,7 +490,7 @@ pub(crate) fn document_of(value: &Val<'_>) -> Option<DocBuf> {
 }
 
 /// Sets one field, at a dotted path, of a document.
-pub(crate) fn with_field(doc: Doc<'_>, path: &str, value: Owned) -> Result<DocBuf, LangError> {
+pub(crate) fn with_field(doc: Doc<'_>, path: &str, value: Owned) -> LangResult<DocBuf> {
     let mut tree = crate::lang::value::tree::Tree::of(doc);
     let steps: Vec<&str> = path.split('.').collect();
     *tree.create(&steps)? = crate::lang::value::tree::Branch::Owned(value);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::pipeline::only;
 use crate::lang::pipeline::projection::{Projection, with_field};
 use crate::lang::value::{DocBuf, Fields, Owned, Value};
@@ -15,7 +15,7 @@ pub(crate) struct Unwind {
 }
 
 impl Unwind {
-    pub(crate) fn parse(operand: Value<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(operand: Value<'_>) -> LangResult<Self> {
         let (path, position, keep_empty) = match operand {
             Value::String(path) => (path, None, false),
             Value::Document(doc) => {
@@ -81,7 +81,7 @@ impl Unwind {
         Unwound { unwind: self, doc, elements, at: 0 }
     }
 
-    fn numbered(&self, doc: DocBuf, position: Value<'_>) -> Result<DocBuf, LangError> {
+    fn numbered(&self, doc: DocBuf, position: Value<'_>) -> LangResult<DocBuf> {
         match &self.position {
             Some(name) => with_field(doc.doc(), name, Owned::from(position)),
             None => Ok(doc),
@@ -108,7 +108,7 @@ enum Elements {
 }
 
 impl Iterator for Unwound<'_> {
-    type Item = Result<DocBuf, LangError>;
+    type Item = LangResult<DocBuf>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (unwind, doc) = (self.unwind, self.doc.doc());

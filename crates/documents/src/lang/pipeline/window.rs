@@ -12,7 +12,7 @@
 //! Source: MongoDB manual, "$setWindowFields".
 
 use crate::lang::budget::{byte_steps, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::accumulate::Accumulator;
 use crate::lang::expression::functions::dates;
 use crate::lang::expression::functions::sum_of;
@@ -94,7 +94,7 @@ pub(crate) struct Partition<'p> {
 }
 
 impl WindowFields {
-    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Self, LangError> {
+    pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> LangResult<Self> {
         only("$setWindowFields", spec, &["partitionBy", "sortBy", "output"])?;
         let partition = spec.get("partitionBy").map(|by| Expression::parse(by, scope)).transpose()?;
         let sort = match spec.get("sortBy") {
@@ -113,11 +113,7 @@ impl WindowFields {
     }
 
     /// The documents, by partition and in order, with the window fields.
-    pub(crate) fn finish(
-        &self,
-        docs: Vec<DocBuf>,
-        memory: &Memory,
-    ) -> Result<(Vec<DocBuf>, Holder), LangError> {
+    pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> LangResult<(Vec<DocBuf>, Holder)> {
         let hold = memory.holder("$setWindowFields");
         let mut keyed = Vec::with_capacity(docs.len());
         for doc in docs {
@@ -168,7 +164,7 @@ impl WindowFields {
         memory: &Memory,
         made: &Holder,
         out: &mut Vec<DocBuf>,
-    ) -> Result<(), LangError> {
+    ) -> LangResult<()> {
         let hold = memory.holder("$setWindowFields");
         let mut columns = Vec::with_capacity(self.outputs.len());
         for output in &self.outputs {
@@ -206,12 +202,7 @@ impl WindowFields {
     }
 }
 
-fn parse_output(
-    name: &str,
-    value: Value<'_>,
-    sort: Option<&Sort>,
-    scope: &Scope<'_>,
-) -> Result<Output, LangError> {
+fn parse_output(name: &str, value: Value<'_>, sort: Option<&Sort>, scope: &Scope<'_>) -> LangResult<Output> {
     if name.is_empty() || name.split('.').any(|part| part.is_empty() || part.starts_with('$')) {
         refuse!(FailedToParse, "{name:?} is not a valid path for a field of $setWindowFields");
     }
@@ -243,7 +234,7 @@ fn parse_output(
 }
 
 impl Frame {
-    fn parse(window: Doc<'_>, sort: Option<&Sort>) -> Result<Self, LangError> {
+    fn parse(window: Doc<'_>, sort: Option<&Sort>) -> LangResult<Self> {
         only("window", window, &["documents", "range", "unit"])?;
         let unit = match window.get("unit") {
             None => None,
@@ -304,7 +295,7 @@ impl Frame {
         place: usize,
         partition: &Partition<'_>,
         values: &[Owned],
-    ) -> Result<(usize, usize), LangError> {
+    ) -> LangResult<(usize, usize)> {
         let len = partition.docs.len();
         match self {
             Self::Documents(low, high) => {
@@ -342,10 +333,7 @@ impl Frame {
     }
 }
 
-fn bound_of<T: From<T>>(
-    value: Value<'_>,
-    number: impl Fn(Value<'_>) -> Option<T>,
-) -> Result<Bound<T>, LangError> {
+fn bound_of<T: From<T>>(value: Value<'_>, number: impl Fn(Value<'_>) -> Option<T>) -> LangResult<Bound<T>> {
     match value {
         Value::String("unbounded") => Ok(Bound::Unbounded),
         Value::String("current") => match number(Value::Int32(0)) {
@@ -363,7 +351,7 @@ fn bound_of<T: From<T>>(
 }
 
 /// A sort value shifted by `by`.
-fn moved(value: Value<'_>, by: Value<'_>, unit: Option<&str>) -> Result<Owned, LangError> {
+fn moved(value: Value<'_>, by: Value<'_>, unit: Option<&str>) -> LangResult<Owned> {
     match (value, unit) {
         (Value::DateTime(_), Some(unit)) => {
             let args = [Val::Ref(value), Val::Ref(Value::String(unit)), Val::Ref(by), Val::Missing];
@@ -398,8 +386,8 @@ fn framed_values(
     frame: &Frame,
     partition: &Partition<'_>,
     memory: &Memory,
-    each: &mut dyn FnMut(Option<Owned>) -> Result<(), LangError>,
-) -> Result<(), LangError> {
+    each: &mut dyn FnMut(Option<Owned>) -> LangResult<()>,
+) -> LangResult<()> {
     let hold = memory.holder("$setWindowFields");
     let values = match frame {
         Frame::Range(..) => {
@@ -453,12 +441,7 @@ fn framed_values(
 }
 
 impl Framed {
-    fn parse(
-        name: &str,
-        operand: Value<'_>,
-        sort: Option<&Sort>,
-        scope: &Scope<'_>,
-    ) -> Result<Self, LangError> {
+    fn parse(name: &str, operand: Value<'_>, sort: Option<&Sort>, scope: &Scope<'_>) -> LangResult<Self> {
         if let Some(framed) = Self::parse_along(name, operand, sort, scope)? {
             return Ok(framed);
         }

@@ -1,7 +1,7 @@
 //! The functions that only `$setWindowFields` has: positions, ranks, neighbours, filled gaps, and calculus
 //! along the sort.
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::expression::{Expression, Scope};
 use crate::lang::memory::Memory;
 use crate::lang::pipeline::only;
@@ -38,7 +38,7 @@ pub(crate) struct Place<'p> {
     pub(crate) start: usize,
 }
 
-fn sorted(name: &str, sort: Option<&Sort>, one: bool) -> Result<(), LangError> {
+fn sorted(name: &str, sort: Option<&Sort>, one: bool) -> LangResult<()> {
     match sort {
         Some(sort) if !one || sort.only().is_some() => Ok(()),
         Some(_) => refuse!(
@@ -49,21 +49,21 @@ fn sorted(name: &str, sort: Option<&Sort>, one: bool) -> Result<(), LangError> {
     }
 }
 
-fn document<'v>(name: &str, operand: Value<'v>, fields: &[&str]) -> Result<Doc<'v>, LangError> {
+fn document<'v>(name: &str, operand: Value<'v>, fields: &[&str]) -> LangResult<Doc<'v>> {
     match operand {
         Value::Document(doc) => only(name, doc, fields),
         _ => refuse!(FailedToParse, "Argument to {name} must be an object"),
     }
 }
 
-fn input(name: &str, doc: Doc<'_>, field: &str, scope: &Scope<'_>) -> Result<Expression, LangError> {
+fn input(name: &str, doc: Doc<'_>, field: &str, scope: &Scope<'_>) -> LangResult<Expression> {
     match doc.get(field) {
         Some(value) => Expression::parse(value, scope),
         None => refuse!(FailedToParse, "{name} requires '{field}'"),
     }
 }
 
-fn constant(value: Value<'_>, scope: &Scope<'_>) -> Result<Owned, LangError> {
+fn constant(value: Value<'_>, scope: &Scope<'_>) -> LangResult<Owned> {
     let expression = Expression::parse(value, scope)?;
     Ok(Owned::from(expression.evaluate_root(Doc::empty())?.or_null()))
 }
@@ -75,7 +75,7 @@ impl Whole {
         operand: Value<'_>,
         sort: Option<&Sort>,
         scope: &Scope<'_>,
-    ) -> Result<Option<Self>, LangError> {
+    ) -> LangResult<Option<Self>> {
         let empty = || match operand {
             Value::Document(doc) if doc.is_empty() => Ok(()),
             _ => refuse!(5371603, "{name} must be specified with '{{}}' as the value"),
@@ -115,7 +115,10 @@ impl Whole {
                 };
                 Self::MovingAverage { input: input(name, doc, "input", scope)?, alpha }
             }
-            "$locf" => Self::Locf(Expression::parse(operand, scope)?),
+            "$locf" => {
+                sorted(name, sort, false)?;
+                Self::Locf(Expression::parse(operand, scope)?)
+            }
             "$linearFill" => {
                 sorted(name, sort, true)?;
                 Self::LinearFill(Expression::parse(operand, scope)?)
@@ -129,11 +132,11 @@ impl Whole {
         &self,
         partition: &Partition<'_>,
         memory: &Memory,
-        show: &mut dyn FnMut(Option<Owned>) -> Result<(), LangError>,
-    ) -> Result<(), LangError> {
+        show: &mut dyn FnMut(Option<Owned>) -> LangResult<()>,
+    ) -> LangResult<()> {
         let hold = memory.holder("$setWindowFields");
         let owned = |value: Value<'_>| Some(Owned::from(value));
-        let each = |expression: &Expression| -> Result<Vec<Owned>, LangError> {
+        let each = |expression: &Expression| -> LangResult<Vec<Owned>> {
             let of = |doc: &DocBuf| {
                 let value = expression.evaluate_root(doc.doc())?;
                 hold.take(2 * size_of::<Owned>() + value.size())?;
@@ -202,7 +205,7 @@ fn along(partition: &Partition<'_>, place: usize) -> Option<f64> {
 }
 
 /// Fills gaps between two numbers by linear interpolation.
-fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> Result<Vec<Owned>, LangError> {
+fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> LangResult<Vec<Owned>> {
     let mut before: Option<(usize, f64)> = None;
     for place in 0..values.len() {
         let Some(value) = values.get(place).filter(|value| !value.value().is_nullish()) else { continue };
@@ -234,7 +237,7 @@ impl Framed {
         operand: Value<'_>,
         sort: Option<&Sort>,
         scope: &Scope<'_>,
-    ) -> Result<Option<Self>, LangError> {
+    ) -> LangResult<Option<Self>> {
         Ok(Some(match name {
             "$derivative" | "$integral" => {
                 sorted(name, sort, true)?;
@@ -263,9 +266,9 @@ impl Framed {
     }
 
     /// The value of a frame; accumulators are the caller's.
-    pub(crate) fn value(&self, docs: &[DocBuf], place: &Place<'_>) -> Result<Val<'static>, LangError> {
+    pub(crate) fn value(&self, docs: &[DocBuf], place: &Place<'_>) -> LangResult<Val<'static>> {
         let double = |value: Option<f64>| value.map_or(Val::NULL, |value| Val::Ref(Value::Double(value)));
-        let numeric = |expression: &Expression, doc: &DocBuf| -> Result<Option<f64>, LangError> {
+        let numeric = |expression: &Expression, doc: &DocBuf| -> LangResult<Option<f64>> {
             let value = expression.evaluate_root(doc.doc())?;
             Ok(value.get().filter(|value| value.is_number()).and_then(Value::as_double))
         };
@@ -314,7 +317,7 @@ fn covariance(points: &[(f64, f64)], less: usize) -> Option<f64> {
 }
 
 /// Milliseconds of a unit of time that has a fixed length.
-fn milliseconds(name: &str, unit: Value<'_>) -> Result<f64, LangError> {
+fn milliseconds(name: &str, unit: Value<'_>) -> LangResult<f64> {
     Ok(match unit {
         Value::String("week") => 604_800_000.0,
         Value::String("day") => 86_400_000.0,

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use crate::lang::budget::{byte_steps, held, steps};
-use crate::lang::error::{LangError, lang_error, refuse};
+use crate::lang::error::{LangResult, lang_error, refuse};
 use crate::lang::filter::Filter;
 use crate::lang::options::Options;
 use crate::lang::pipeline::Pipeline;
@@ -111,11 +111,7 @@ impl Update {
     /// # Errors
     /// `FailedToParse` for unknown operators and unused array filters, `ConflictingUpdateOperators` for a
     /// path that is named twice, and the operators' own.
-    pub fn parse(
-        update: Value<'_>,
-        array_filters: Option<Doc<'_>>,
-        options: &Options,
-    ) -> Result<Self, LangError> {
+    pub fn parse(update: Value<'_>, array_filters: Option<Doc<'_>>, options: &Options) -> LangResult<Self> {
         let filters = parse_filters(array_filters, options)?;
         let kind = match update {
             Value::Document(doc) if doc.first().is_some_and(|(name, _)| name.starts_with('$')) => {
@@ -182,7 +178,7 @@ impl Update {
     ///
     /// # Errors
     /// `ImmutableField` if `_id` would change, `BSONObjectTooLarge`, and the operators' own.
-    pub fn apply(&self, doc: Doc<'_>, context: &UpdateContext) -> Result<Applied, LangError> {
+    pub fn apply(&self, doc: Doc<'_>, context: &UpdateContext) -> LangResult<Applied> {
         let changed = self.changed(doc, context)?;
         if changed.bytes() == doc.bytes() {
             return Ok(Applied::Unchanged);
@@ -211,7 +207,7 @@ impl Update {
     ///
     /// # Errors
     /// Those of [`Update::apply`].
-    pub fn upsert(&self, filter: &Filter, context: &UpdateContext) -> Result<DocBuf, LangError> {
+    pub fn upsert(&self, filter: &Filter, context: &UpdateContext) -> LangResult<DocBuf> {
         let context = UpdateContext { inserting: true, ..*context };
         let seed = match &self.kind {
             // A replacement takes only the id from the filter.
@@ -230,7 +226,7 @@ impl Update {
         }
     }
 
-    fn changed(&self, doc: Doc<'_>, context: &UpdateContext) -> Result<DocBuf, LangError> {
+    fn changed(&self, doc: Doc<'_>, context: &UpdateContext) -> LangResult<DocBuf> {
         match &self.kind {
             Kind::Replacement(replacement) => {
                 let mut writer = Writer::new();
@@ -310,7 +306,7 @@ pub fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
     id: impl FnOnce() -> crate::lang::value::Owned,
-) -> Result<Cow<'_, [u8]>, LangError> {
+) -> LangResult<Cow<'_, [u8]>> {
     // A single pass over the fields: this runs for every inserted document.
     let (mut as_stored, mut first) = (true, true);
     for element in doc.elements() {
@@ -341,7 +337,7 @@ pub fn prepare_insert(
 }
 
 /// Checks the names and the `_id` of a replacement document.
-fn check_names(doc: Doc<'_>) -> Result<(), LangError> {
+fn check_names(doc: Doc<'_>) -> LangResult<()> {
     if let Some((name, _)) = doc.iter().find(|(name, _)| name.starts_with('$')) {
         refuse!(
             DollarPrefixedFieldName,
@@ -352,7 +348,7 @@ fn check_names(doc: Doc<'_>) -> Result<(), LangError> {
 }
 
 /// Checks an `_id`. Other names of an inserted document may begin with a dollar, as in MongoDB since 5.0.
-fn check_id(value: Value<'_>) -> Result<(), LangError> {
+fn check_id(value: Value<'_>) -> LangResult<()> {
     if let Value::Array(_) | Value::Regex(..) | Value::Undefined = value {
         refuse!(InvalidIdField, "The '_id' value cannot be of type {}", value.type_name());
     }
@@ -368,7 +364,7 @@ fn check_id(value: Value<'_>) -> Result<(), LangError> {
     Ok(())
 }
 
-fn parse_changes(update: Doc<'_>, options: &Options) -> Result<Vec<Change>, LangError> {
+fn parse_changes(update: Doc<'_>, options: &Options) -> LangResult<Vec<Change>> {
     let mut changes = Vec::new();
     for (name, operands) in update {
         if !name.starts_with('$') {
@@ -441,7 +437,7 @@ fn compare_paths(a: &[String], b: &[String]) -> Ordering {
 }
 
 /// Rejects sorted paths of which one is a prefix of the next.
-fn refuse_conflicts<'p>(paths: impl Iterator<Item = &'p [String]> + Clone) -> Result<(), LangError> {
+fn refuse_conflicts<'p>(paths: impl Iterator<Item = &'p [String]> + Clone) -> LangResult<()> {
     for (a, b) in paths.clone().zip(paths.skip(1)) {
         if b.starts_with(a) {
             refuse!(
@@ -455,7 +451,7 @@ fn refuse_conflicts<'p>(paths: impl Iterator<Item = &'p [String]> + Clone) -> Re
     Ok(())
 }
 
-fn parse_path(path: &str) -> Result<Vec<Step>, LangError> {
+fn parse_path(path: &str) -> LangResult<Vec<Step>> {
     if path.is_empty() {
         refuse!(EmptyFieldName, "An empty update path is not valid.");
     }
@@ -494,7 +490,7 @@ fn parse_path(path: &str) -> Result<Vec<Step>, LangError> {
     Ok(steps)
 }
 
-fn parse_filters(filters: Option<Doc<'_>>, options: &Options) -> Result<Vec<ArrayFilter>, LangError> {
+fn parse_filters(filters: Option<Doc<'_>>, options: &Options) -> LangResult<Vec<ArrayFilter>> {
     let mut out: Vec<ArrayFilter> = Vec::new();
     for filter in filters.into_iter().flat_map(Doc::values) {
         let Value::Document(doc) = filter else {
@@ -556,8 +552,8 @@ fn resolve(
     filters: &[ArrayFilter],
     context: &UpdateContext,
     at: &mut Vec<String>,
-    found: &mut dyn FnMut(&[String]) -> Result<(), LangError>,
-) -> Result<(), LangError> {
+    found: &mut dyn FnMut(&[String]) -> LangResult<()>,
+) -> LangResult<()> {
     let Some((step, rest)) = rest.split_first() else {
         return found(at);
     };
@@ -604,7 +600,7 @@ fn resolve(
     Ok(())
 }
 
-fn passes(element: &Branch<'_>, step: &Step, filters: &[ArrayFilter]) -> Result<bool, LangError> {
+fn passes(element: &Branch<'_>, step: &Step, filters: &[ArrayFilter]) -> LangResult<bool> {
     let Step::Filtered(name) = step else { return Ok(true) };
     let filter = filters
         .iter()

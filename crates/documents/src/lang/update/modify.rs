@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use crate::lang::budget::{byte_steps, held};
-use crate::lang::error::{LangError, refuse};
-use crate::lang::filter::parser::is_operators;
+use crate::lang::error::{LangResult, refuse};
+use crate::lang::filter::parser::{is_about_value, is_operators};
 use crate::lang::filter::{Comparison, Filter};
 use crate::lang::options::Options;
 use crate::lang::regex::Pattern;
@@ -106,12 +106,7 @@ impl Operator {
         )
     }
 
-    pub(crate) fn parse(
-        name: &str,
-        path: &str,
-        operand: Value<'_>,
-        options: &Options,
-    ) -> Result<Self, LangError> {
+    pub(crate) fn parse(name: &str, path: &str, operand: Value<'_>, options: &Options) -> LangResult<Self> {
         Ok(match name {
             "$set" => Self::Set(operand.into()),
             "$setOnInsert" => Self::SetOnInsert(operand.into()),
@@ -166,7 +161,7 @@ impl Operator {
         tree: &mut Tree<'_>,
         path: &[String],
         context: &UpdateContext,
-    ) -> Result<(), LangError> {
+    ) -> LangResult<()> {
         match self {
             Self::Set(value) | Self::SetOnInsert(value) => {
                 *tree.grow(path, value.encoded_bytes())? = Branch::Owned(value.clone());
@@ -202,7 +197,7 @@ impl Operator {
                 let added = values.iter().map(Owned::encoded_bytes).sum();
                 let elements = array(tree, path, "$addToSet", added)?;
                 let (mut there, held) = (HashSet::new(), held("$addToSet"));
-                let mut insert = |key: Vec<u8>| -> Result<bool, LangError> {
+                let mut insert = |key: Vec<u8>| -> LangResult<bool> {
                     held.take(2 * size_of::<Vec<u8>>() + key.capacity())?;
                     byte_steps(key.len())?;
                     Ok(there.insert(key))
@@ -270,12 +265,7 @@ fn short(value: Value<'_>) -> String {
     crate::lang::error::text(format_args!("{value}"))
 }
 
-fn calculate(
-    tree: &mut Tree<'_>,
-    path: &[String],
-    operand: Value<'_>,
-    how: Arithmetic,
-) -> Result<(), LangError> {
+fn calculate(tree: &mut Tree<'_>, path: &[String], operand: Value<'_>, how: Arithmetic) -> LangResult<()> {
     let place = tree.create(path)?;
     let vacant = place.is_vacant();
     let result = place.with(|value| {
@@ -302,7 +292,7 @@ fn calculate(
     )
 }
 
-fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), LangError> {
+fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> LangResult<()> {
     let target: Vec<&str> = target.split('.').collect();
     if tree.find(path)?.is_none() {
         return Ok(());
@@ -333,7 +323,7 @@ fn array<'t, 'a>(
     path: &[String],
     operator: &str,
     bytes: usize,
-) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
+) -> LangResult<&'t mut Vec<Branch<'a>>> {
     let place = tree.grow(path, bytes)?;
     if place.is_vacant() {
         *place = Branch::Array(Vec::new(), None);
@@ -345,7 +335,7 @@ fn existing_array<'t, 'a>(
     tree: &'t mut Tree<'a>,
     path: &[String],
     operator: &str,
-) -> Result<Option<&'t mut Vec<Branch<'a>>>, LangError> {
+) -> LangResult<Option<&'t mut Vec<Branch<'a>>>> {
     tree.find(path)?.map(|place| elements(place, path, operator)).transpose()
 }
 
@@ -353,7 +343,7 @@ fn elements<'t, 'a>(
     place: &'t mut Branch<'a>,
     path: &[String],
     operator: &str,
-) -> Result<&'t mut Vec<Branch<'a>>, LangError> {
+) -> LangResult<&'t mut Vec<Branch<'a>>> {
     let kind = place.type_name();
     let path = path.join(".");
     match place.open()? {
@@ -369,7 +359,7 @@ fn elements<'t, 'a>(
 }
 
 impl Push {
-    fn parse(operand: Value<'_>) -> Result<Self, LangError> {
+    fn parse(operand: Value<'_>) -> LangResult<Self> {
         let mut push = Self { values: Vec::new(), position: None, slice: None, sort: None };
         let modifiers = operand.as_document().filter(|doc| doc.get("$each").is_some());
         let Some(modifiers) = modifiers else {
@@ -410,7 +400,7 @@ impl Push {
         Ok(push)
     }
 
-    fn apply(&self, elements: &mut Vec<Branch<'_>>) -> Result<(), LangError> {
+    fn apply(&self, elements: &mut Vec<Branch<'_>>) -> LangResult<()> {
         let length = elements.len();
         let at = match self.position {
             None => length,
@@ -443,8 +433,8 @@ impl Push {
 
 fn sort_elements(
     elements: &mut Vec<Branch<'_>>,
-    key: &dyn Fn(Value<'_>) -> Result<Vec<u8>, LangError>,
-) -> Result<(), LangError> {
+    key: &dyn Fn(Value<'_>) -> LangResult<Vec<u8>>,
+) -> LangResult<()> {
     let held = held("$push");
     held.take(elements.len() * 2 * size_of::<(Vec<u8>, Branch<'_>)>())?;
     let mut keyed = Vec::with_capacity(elements.len());
@@ -460,7 +450,7 @@ fn sort_elements(
 }
 
 /// The values of `{ $each: [..] }`, or the one value.
-fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
+fn each(operand: Value<'_>, operator: &str) -> LangResult<Vec<Owned>> {
     let Some(doc) = operand.as_document().filter(|doc| doc.get("$each").is_some()) else {
         return Ok(vec![operand.into()]);
     };
@@ -480,9 +470,9 @@ fn each(operand: Value<'_>, operator: &str) -> Result<Vec<Owned>, LangError> {
 }
 
 impl Pull {
-    fn parse(operand: Value<'_>, known: &Options) -> Result<Self, LangError> {
+    fn parse(operand: Value<'_>, known: &Options) -> LangResult<Self> {
         Ok(match operand {
-            Value::Document(doc) if is_operators(doc) => {
+            Value::Document(doc) if is_about_value(doc) => {
                 let mut writer = Writer::new();
                 writer.put(ELEMENT, operand);
                 Self::Element(Filter::parse(writer.finish().doc(), known)?)
@@ -493,7 +483,7 @@ impl Pull {
         })
     }
 
-    fn takes(&self, element: Value<'_>) -> Result<bool, LangError> {
+    fn takes(&self, element: Value<'_>) -> LangResult<bool> {
         match self {
             Self::Value(value) => Ok(Comparison::Equal.holds(Some(element), value.value())),
             Self::Pattern(pattern) => Ok(match element {
@@ -514,7 +504,7 @@ impl Pull {
     }
 }
 
-fn wants_date(operand: Value<'_>) -> Result<bool, LangError> {
+fn wants_date(operand: Value<'_>) -> LangResult<bool> {
     match operand {
         Value::Bool(_) => Ok(true),
         Value::Document(doc) => match doc.get("$type") {
@@ -533,7 +523,7 @@ fn wants_date(operand: Value<'_>) -> Result<bool, LangError> {
     }
 }
 
-fn parse_bits(operand: Value<'_>) -> Result<Operator, LangError> {
+fn parse_bits(operand: Value<'_>) -> LangResult<Operator> {
     let Value::Document(doc) = operand else {
         refuse!(
             BadValue,

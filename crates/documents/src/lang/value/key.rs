@@ -22,7 +22,7 @@
 use ropewalk_base::keys::{prefix_end, put_bytes, put_i64, put_u64};
 
 use crate::lang::budget::steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::number::{Rank, Sortable};
 use crate::lang::value::order;
 use crate::lang::value::path;
@@ -222,7 +222,7 @@ pub struct Entries {
 ///
 /// # Errors
 /// `CannotIndexParallelArrays`: two fields go through different arrays.
-pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> Result<Entries, LangError> {
+pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> LangResult<Entries> {
     let mut multikey = vec![false; fields.len()];
     let remaining: Vec<Remaining<'_>> =
         fields.iter().map(|field| Remaining::At(Value::Document(doc), &field.path)).collect();
@@ -272,7 +272,7 @@ fn expand(
     multikey: &mut [bool],
     missing_all: &mut bool,
     keys: &mut Vec<Vec<u8>>,
-) -> Result<(), LangError> {
+) -> LangResult<()> {
     steps(1 + remaining.len())?;
     // The caller rejects a key that exceeds the index limit, so the others, which may be as long, are not
     // built.
@@ -315,7 +315,7 @@ fn expand(
             _ => None,
         })
         .collect();
-    let step = |element| -> Result<Vec<_>, LangError> {
+    let step = |element| -> LangResult<Vec<_>> {
         let fields = followed.iter().zip(&fixed);
         fields
             .map(|((field, found), fixed)| match (field, found) {
@@ -336,7 +336,7 @@ fn below<'a>(
     rest: &'a str,
     element: Option<Value<'a>>,
     fixed: Option<Value<'a>>,
-) -> Result<Remaining<'a>, LangError> {
+) -> LangResult<Remaining<'a>> {
     let (name, tail) = path::split(rest);
     Ok(match (element, fixed) {
         (None, _) if rest.is_empty() => Remaining::Found(Value::Undefined),

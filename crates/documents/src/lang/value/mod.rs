@@ -32,7 +32,7 @@ use std::fmt;
 
 use ropewalk_base::hex;
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::decimal::Decimal;
 use crate::lang::value::writer::Writer;
 
@@ -80,7 +80,7 @@ impl<'a> Doc<'a> {
     ///
     /// # Errors
     /// `InvalidBSON`, `BSONObjectTooLarge`, and `Overflow` for a document deeper than [`DEPTH_MAX`].
-    pub fn check(bytes: &'a [u8]) -> Result<Self, LangError> {
+    pub fn check(bytes: &'a [u8]) -> LangResult<Self> {
         if bytes.len() > DOCUMENT_BYTES_MAX {
             let size = bytes.len();
             refuse!(BSONObjectTooLarge, "a document of {size} bytes; the limit is {DOCUMENT_BYTES_MAX}");
@@ -193,7 +193,7 @@ impl DocBuf {
     ///
     /// # Errors
     /// Those of [`Doc::check`].
-    pub fn check(bytes: Vec<u8>) -> Result<Self, LangError> {
+    pub fn check(bytes: Vec<u8>) -> LangResult<Self> {
         Doc::check(&bytes)?;
         Ok(Self(bytes))
     }
@@ -330,7 +330,7 @@ fn text(payload: &[u8]) -> Option<&str> {
     if last == 0 { std::str::from_utf8(bytes).ok() } else { None }
 }
 
-fn check_document(bytes: &[u8], depth: usize) -> Result<(), LangError> {
+fn check_document(bytes: &[u8], depth: usize) -> LangResult<()> {
     if depth > DEPTH_MAX {
         refuse!(Overflow, "a document is nested deeper than {DEPTH_MAX} levels");
     }

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::lang::budget::{Held, held, steps};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::{Doc, Value};
 
 /// The first name of a path and the rest; an empty rest is the end.
@@ -55,7 +55,7 @@ pub(crate) fn any<'a>(
     path: &str,
     at_end: AtEnd,
     found: &mut dyn FnMut(Option<Value<'a>>) -> Found,
-) -> Result<Option<Hit>, LangError> {
+) -> LangResult<Option<Hit>> {
     Walk { at_end, found, left: VISITS_MAX }.document(doc, path)
 }
 
@@ -76,7 +76,7 @@ struct Walk<'w, 'a> {
 }
 
 impl<'a> Walk<'_, 'a> {
-    fn visit(&mut self) -> Result<(), LangError> {
+    fn visit(&mut self) -> LangResult<()> {
         steps(1)?;
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
@@ -89,7 +89,7 @@ impl<'a> Walk<'_, 'a> {
         if (self.found)(value) { Some(Hit { position }) } else { None }
     }
 
-    fn document(&mut self, doc: Doc<'a>, path: &str) -> Result<Option<Hit>, LangError> {
+    fn document(&mut self, doc: Doc<'a>, path: &str) -> LangResult<Option<Hit>> {
         self.visit()?;
         let (name, rest) = split(path);
         match doc.get(name) {
@@ -98,7 +98,7 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    fn value(&mut self, value: Value<'a>, rest: &str) -> Result<Option<Hit>, LangError> {
+    fn value(&mut self, value: Value<'a>, rest: &str) -> LangResult<Option<Hit>> {
         if rest.is_empty() {
             if let (Value::Array(array), AtEnd::Elements) = (value, self.at_end) {
                 for (at, element) in array.values().enumerate() {
@@ -117,7 +117,7 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
-    fn elements(&mut self, array: Doc<'a>, rest: &str) -> Result<Option<Hit>, LangError> {
+    fn elements(&mut self, array: Doc<'a>, rest: &str) -> LangResult<Option<Hit>> {
         let (name, tail) = split(rest);
         let fixed = position(name).filter(|&at| array.values().nth(at).is_some());
         for (at, element) in array.values().enumerate() {
@@ -149,8 +149,8 @@ impl<'a> Walk<'_, 'a> {
 pub fn each_at<'a>(
     doc: Doc<'a>,
     path: &str,
-    each: &mut dyn FnMut(Value<'a>) -> Result<(), LangError>,
-) -> Result<(), LangError> {
+    each: &mut dyn FnMut(Value<'a>) -> LangResult<()>,
+) -> LangResult<()> {
     let mut result = Ok(());
     any(doc, path, AtEnd::Whole, &mut |value| {
         result = match value {
@@ -164,7 +164,7 @@ pub fn each_at<'a>(
 }
 
 /// The values of [`each_at`], and the memory of their list.
-pub(crate) fn values_at<'a>(doc: Doc<'a>, path: &str) -> Result<(Vec<Value<'a>>, Held), LangError> {
+pub(crate) fn values_at<'a>(doc: Doc<'a>, path: &str) -> LangResult<(Vec<Value<'a>>, Held)> {
     let (mut values, held) = (Vec::new(), held("the values at a path"));
     each_at(doc, path, &mut |value| {
         // The capacity of the list may be twice its length.

@@ -5,7 +5,7 @@
 //! below null.
 
 use crate::lang::budget::byte_steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::key::{IndexField, encode};
 use crate::lang::value::path::{self, AtEnd};
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, Value};
@@ -26,7 +26,7 @@ impl Sort {
     ///
     /// # Errors
     /// `BadValue` for other directions, `NotImplemented` for `$meta`.
-    pub fn parse(spec: Doc<'_>) -> Result<Self, LangError> {
+    pub fn parse(spec: Doc<'_>) -> LangResult<Self> {
         let mut fields = Vec::new();
         for (path, direction) in spec {
             if let Value::Document(_) = direction {
@@ -82,7 +82,7 @@ impl Sort {
     ///
     /// # Errors
     /// `BSONObjectTooLarge` for a key of more than 32 MiB; an end of the command.
-    pub fn key(&self, doc: Doc<'_>) -> Result<Vec<u8>, LangError> {
+    pub fn key(&self, doc: Doc<'_>) -> LangResult<Vec<u8>> {
         let mut key = Vec::new();
         for field in &self.fields {
             put_extreme(doc, field, &mut key)?;
@@ -95,7 +95,7 @@ impl Sort {
 }
 
 /// Appends the least of the field's keys.
-fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) -> Result<(), LangError> {
+fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) -> LangResult<()> {
     byte_steps(doc.bytes().len())?;
     let start = key.len();
     let mut candidate = Vec::new();

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use crate::lang::budget::{Held, byte_steps, held};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::path;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
@@ -39,7 +39,7 @@ pub(crate) struct Growth {
 
 impl Growth {
     /// Counts bytes that are about to be added.
-    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), LangError> {
+    pub(crate) fn add(&mut self, bytes: usize) -> LangResult<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > ADDED_BYTES_MAX {
             refuse!(BSONObjectTooLarge, "an update adds more than {ADDED_BYTES_MAX} bytes to one document");
@@ -48,7 +48,7 @@ impl Growth {
     }
 
     /// Counts nulls that are about to be added.
-    fn pad(&mut self, elements: usize) -> Result<(), LangError> {
+    fn pad(&mut self, elements: usize) -> LangResult<()> {
         self.padding = self.padding.saturating_add(elements);
         if self.padding >= PADDING_MAX {
             refuse!(BadValue, "can't backfill more than {PADDING_MAX} elements");
@@ -64,7 +64,7 @@ impl Growth {
 const COPIED_BYTES: usize = 4;
 
 /// Capacity for the branches of a document or array, with `copied` memory per byte of it.
-fn room<T>(doc: Doc<'_>, copied: usize) -> Result<(Vec<T>, Memory), LangError> {
+fn room<T>(doc: Doc<'_>, copied: usize) -> LangResult<(Vec<T>, Memory)> {
     byte_steps(doc.bytes().len())?;
     let (count, held) = (doc.elements().count(), held("an update"));
     held.take(count * size_of::<T>() + copied * doc.bytes().len())?;
@@ -104,7 +104,7 @@ impl<'a> Tree<'a> {
     ///
     /// # Errors
     /// A document far above the limit.
-    pub(crate) fn into_document(mut self) -> Result<DocBuf, LangError> {
+    pub(crate) fn into_document(mut self) -> LangResult<DocBuf> {
         let size = self.root.open()?.size();
         let mut writer = Writer::with_capacity(size + 64).with_room(ADDED_BYTES_MAX);
         byte_steps(self.bytes_before)?;
@@ -119,7 +119,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Sets a field of a document that an upsert inserts.
-    pub(crate) fn seed(&mut self, path: &str, value: Owned) -> Result<(), LangError> {
+    pub(crate) fn seed(&mut self, path: &str, value: Owned) -> LangResult<()> {
         let steps: Vec<&str> = path.split('.').collect();
         let place = self.create(&steps).ok().filter(|place| place.is_vacant());
         match place {
@@ -135,7 +135,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The branch at `steps`, if it exists.
-    pub(crate) fn find(&mut self, steps: &[impl AsRef<str>]) -> Result<Option<&mut Branch<'a>>, LangError> {
+    pub(crate) fn find(&mut self, steps: &[impl AsRef<str>]) -> LangResult<Option<&mut Branch<'a>>> {
         let mut branch = &mut self.root;
         for step in steps {
             match branch.child(step.as_ref())? {
@@ -148,7 +148,7 @@ impl<'a> Tree<'a> {
 
     /// The branch at `steps`, created if missing: it is [vacant](Branch::is_vacant) then, and must be
     /// filled.
-    pub(crate) fn create(&mut self, steps: &[impl AsRef<str>]) -> Result<&mut Branch<'a>, LangError> {
+    pub(crate) fn create(&mut self, steps: &[impl AsRef<str>]) -> LangResult<&mut Branch<'a>> {
         let mut branch = &mut self.root;
         for step in steps {
             branch = branch.create(step.as_ref(), &mut self.growth)?;
@@ -157,17 +157,13 @@ impl<'a> Tree<'a> {
     }
 
     /// The branch at `steps`, created if missing, for `bytes` that are added to it.
-    pub(crate) fn grow(
-        &mut self,
-        steps: &[impl AsRef<str>],
-        bytes: usize,
-    ) -> Result<&mut Branch<'a>, LangError> {
+    pub(crate) fn grow(&mut self, steps: &[impl AsRef<str>], bytes: usize) -> LangResult<&mut Branch<'a>> {
         self.growth.add(bytes)?;
         self.create(steps)
     }
 
     /// Removes a field; an element of an array becomes null.
-    pub(crate) fn remove(&mut self, steps: &[impl AsRef<str>]) -> Result<Option<Branch<'a>>, LangError> {
+    pub(crate) fn remove(&mut self, steps: &[impl AsRef<str>]) -> LangResult<Option<Branch<'a>>> {
         let Some((last, parents)) = steps.split_last() else { return Ok(None) };
         let Some(parent) = self.find(parents)? else { return Ok(None) };
         Ok(match parent.open()? {
@@ -196,7 +192,7 @@ impl<'a> Branch<'a> {
     ///
     /// # Errors
     /// More memory than the command may hold; an end of the command.
-    pub(crate) fn open(&mut self) -> Result<&mut Self, LangError> {
+    pub(crate) fn open(&mut self) -> LangResult<&mut Self> {
         let opened = match self {
             Self::Raw(Value::Document(doc)) => {
                 let (mut fields, held) = room(*doc, 0)?;
@@ -232,7 +228,7 @@ impl<'a> Branch<'a> {
         Ok(self)
     }
 
-    fn child(&mut self, step: &str) -> Result<Option<&mut Self>, LangError> {
+    fn child(&mut self, step: &str) -> LangResult<Option<&mut Self>> {
         Ok(match self.open()? {
             Self::Document(fields, _) => {
                 fields.iter_mut().find(|(name, _)| name == step).map(|(_, value)| value)
@@ -242,7 +238,7 @@ impl<'a> Branch<'a> {
         })
     }
 
-    fn create(&mut self, step: &str, growth: &mut Growth) -> Result<&mut Self, LangError> {
+    fn create(&mut self, step: &str, growth: &mut Growth) -> LangResult<&mut Self> {
         if self.is_vacant() {
             *self = Self::Document(Vec::new(), None);
         }

@@ -1,5 +1,5 @@
 use crate::lang::budget::{Held, byte_steps, held};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, Owned, Value};
 
@@ -12,7 +12,7 @@ pub(crate) enum Val<'a> {
 }
 
 /// Result of a function, without borrowed values.
-pub(crate) type Answer = Result<Val<'static>, LangError>;
+pub(crate) type Answer = LangResult<Val<'static>>;
 
 impl Val<'_> {
     pub(crate) const NULL: Val<'static> = Val::Ref(Value::Null);
@@ -112,7 +112,7 @@ pub(crate) fn array<'v>(values: impl IntoIterator<Item = Value<'v>>) -> Answer {
 }
 
 /// The elements of an array, with `each` additional bytes that a function needs per element.
-pub(crate) fn listed(array: Doc<'_>, each: usize) -> Result<(Vec<Value<'_>>, Held), LangError> {
+pub(crate) fn listed(array: Doc<'_>, each: usize) -> LangResult<(Vec<Value<'_>>, Held)> {
     byte_steps(array.bytes().len())?;
     let (count, held) = (array.values().count(), held("an expression"));
     held.take(count.saturating_mul(size_of::<Value<'_>>() + each))?;

@@ -1,6 +1,6 @@
 //! Builds documents from front to back.
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::{DOCUMENT_BYTES_MAX, DocBuf, Owned, Value, length, tag};
 
 /// Type byte, end of a name, and length of a document.
@@ -67,7 +67,7 @@ impl Writer {
     }
 
     /// The writer, if everything fitted; `what` names the function for the error.
-    pub(crate) fn within(self, what: &str) -> Result<Self, LangError> {
+    pub(crate) fn within(self, what: &str) -> LangResult<Self> {
         if self.full {
             refuse!(BSONObjectTooLarge, "{what} is larger than {} bytes", self.max);
         }

@@ -16,8 +16,8 @@ use std::path::Path;
 
 use goldenscript::{Argument, Command};
 use ropewalk_documents::lang::{
-    Applied, DocBuf, Filter, LangError, Options, Owned, Pipeline, Projection, Sort, Source, Stream, Update,
-    UpdateContext, Value, Writer,
+    Applied, DocBuf, Filter, LangError, Options, Owned, Pipeline, Projection, Random, Sort, Source, Stream,
+    Update, UpdateContext, Value, Writer,
 };
 
 use super::notation::{doc, value};
@@ -48,7 +48,7 @@ fn options() -> Options {
     Options {
         now_ms: NOW,
         variables: Some(doc(r#"{limit: 5, who: {name: "ann"}}"#)),
-        seed: 7,
+        random: Random::seeded(7),
         ..Options::default()
     }
 }

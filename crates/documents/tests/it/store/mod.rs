@@ -12,6 +12,7 @@ mod planning;
 mod rules;
 mod streams;
 mod submitting;
+mod views;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,25 +2,16 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll};
 
 use bson::doc;
+use ropewalk_base::threads::unparking_waker;
 use ropewalk_documents::{DocumentsError, Find};
 
 use super::{Db, SYNC, b};
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 fn wait<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = unparking_waker();
     let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
     loop {
         match future.as_mut().poll(&mut context) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Durability, Engine, EngineError, Keyspace, ReadView};
+use ropewalk_engine::{Durability, Engine, EngineError, KeySpan, Keyspace, ReadView};
 
 /// The key that a writer's commit writes, in both keyspaces.
 pub(super) type Name = (u8, u16);
@@ -134,7 +134,7 @@ pub(super) fn counter(read: ReadView<'_>, places: Places) -> Result<u64, EngineE
 /// Everything in a keyspace: keys and lengths of values.
 pub(super) fn listing(read: ReadView<'_>, keyspace: Keyspace) -> Result<Vec<(Vec<u8>, usize)>, EngineError> {
     let mut rows = Vec::new();
-    read.visit(keyspace, &[], None, false, |key, value| {
+    read.visit(keyspace, KeySpan::ALL, |key, value| {
         rows.push((key.to_vec(), value.len()));
         true
     })?;

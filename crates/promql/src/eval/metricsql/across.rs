@@ -8,7 +8,7 @@ use super::super::Eval;
 use super::super::Sink;
 use super::super::quantile::quantile;
 use super::super::row::{ABSENT, Steps, is_absent};
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl Eval<'_> {
@@ -19,7 +19,7 @@ impl Eval<'_> {
         param: Option<&Expr>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let param = match param {
             Some(param) => self.scalar(param, steps)?.first().copied().unwrap_or(f64::NAN),
             None => f64::NAN,

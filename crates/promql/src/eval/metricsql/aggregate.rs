@@ -14,7 +14,7 @@ use super::super::choose::nan_last;
 use super::super::quantile::quantile;
 use super::super::row::{ABSENT, Cell, Numbers, Row, Rows, Steps, is_absent};
 use super::super::window::mean;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl<'a> Eval<'a> {
@@ -23,7 +23,7 @@ impl<'a> Eval<'a> {
         aggregate: &Aggregate,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         use AggregateOp::{
             Any, BottomkBy, OutliersIqr, OutliersMad, Outliersk, Quantiles, Share, TopkBy, Zscore,
         };
@@ -95,7 +95,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    fn give_rest(&self, mut rows: Rows<'_>, sink: Sink<'_>) -> Result<(), Error> {
+    fn give_rest(&self, mut rows: Rows<'_>, sink: Sink<'_>) -> Result<()> {
         let list = std::mem::take(&mut rows.list);
         self.give(list.into_iter().filter(|row| !row.is_empty()), sink)
     }
@@ -105,9 +105,9 @@ impl<'a> Eval<'a> {
         &self,
         aggregate: &Aggregate,
         limit: u64,
-        run: impl FnOnce(Sink<'_>) -> Result<(), Error>,
+        run: impl FnOnce(Sink<'_>) -> Result<()>,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mut rows = Rows::new(self.budget)?;
         run(&mut |row| rows.take(row))?;
         let mut groups = self.grouped(aggregate, &rows.list)?;
@@ -128,7 +128,7 @@ impl<'a> Eval<'a> {
         rows: &[Row],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Some(label) = &aggregate.param else { return refused("an aggregation lacks its parameter") };
         let label = text(label)?;
         for phi in &aggregate.more {
@@ -159,7 +159,7 @@ impl<'a> Eval<'a> {
         mut rows: Rows<'a>,
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let rest = aggregate.more.first().map(text).transpose()?;
         let (mut order, mut rests) = (Vec::new(), Vec::new());
         // The medians and sums of a group.

@@ -10,11 +10,11 @@ use super::super::Sink;
 use super::super::Steps;
 use super::super::binary::Sides;
 use super::super::row::{ABSENT, Cell, Row, Rows};
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl<'a> Eval<'a> {
-    pub(in crate::eval) fn fill(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(in crate::eval) fn fill(&self, binary: &Binary, steps: Steps, sink: Sink<'_>) -> Result<()> {
         let Some(matching) = &binary.matching else { return refused("vectors without matching") };
         let mut left = self.rows_or_scalar(&binary.left, steps)?;
         let right = self.rows_or_scalar(&binary.right, steps)?;
@@ -50,12 +50,12 @@ impl<'a> Eval<'a> {
         self.give_all(left, sink)
     }
 
-    fn give_all(&self, mut rows: Rows<'a>, sink: Sink<'_>) -> Result<(), Error> {
+    fn give_all(&self, mut rows: Rows<'a>, sink: Sink<'_>) -> Result<()> {
         let rows = std::mem::take(&mut rows.list);
         self.give(rows.into_iter().filter(|row| !row.is_empty()), sink)
     }
 
-    fn rows_or_scalar(&self, expr: &Expr, steps: Steps) -> Result<Rows<'a>, Error> {
+    fn rows_or_scalar(&self, expr: &Expr, steps: Steps) -> Result<Rows<'a>> {
         if expr.value_type() != ValueType::Scalar {
             return self.rows(expr, steps, Around::default());
         }

@@ -12,7 +12,7 @@ use super::super::Steps;
 use super::super::check_label_value;
 use super::super::row::Row;
 use crate::data::patterns;
-use crate::error::{Error, refused};
+use crate::error::{Result, refused};
 use crate::syntax::ast::*;
 
 impl Eval<'_> {
@@ -23,7 +23,7 @@ impl Eval<'_> {
         texts: &[&str],
         steps: Steps,
         sink: Sink<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let change = Change::new(self, name, texts)?;
         let mut rows = self.rows(vector, steps, Around::default())?;
         let mut changed = Vec::new();
@@ -43,7 +43,7 @@ impl Eval<'_> {
     }
 
     /// Sets a label, or removes it.
-    fn set_label(&self, row: &mut Row, label: &str, value: &str) -> Result<(), Error> {
+    fn set_label(&self, row: &mut Row, label: &str, value: &str) -> Result<()> {
         if row.labels.get(label) == value {
             return Ok(());
         }
@@ -72,7 +72,7 @@ enum Change<'t> {
 }
 
 impl<'t> Change<'t> {
-    fn new(eval: &Eval<'_>, name: &str, texts: &'t [&'t str]) -> Result<Self, Error> {
+    fn new(eval: &Eval<'_>, name: &str, texts: &'t [&'t str]) -> Result<Self> {
         let pairs = |texts: &'t [&'t str]| {
             let (pairs, rest) = texts.as_chunks::<2>();
             if !rest.is_empty() {
@@ -106,7 +106,7 @@ impl<'t> Change<'t> {
     }
 
     /// Changes a series; false when it is dropped.
-    fn apply(&self, eval: &Eval<'_>, row: &mut Row) -> Result<bool, Error> {
+    fn apply(&self, eval: &Eval<'_>, row: &mut Row) -> Result<bool> {
         let set = |row: &mut Row, label: &str, value: &str| eval.set_label(row, label, value);
         match self {
             Self::Set(pairs) => pairs.iter().try_for_each(|(label, value)| set(row, label, value))?,
@@ -166,7 +166,7 @@ fn is_listed(names: &[&str], name: &[u8]) -> bool {
 }
 
 /// The text with every match replaced, as [`Regex::replace_all`] does it, within the limit of a label value.
-fn replace_all(regex: &Regex, text: &str, template: &str) -> Result<String, Error> {
+fn replace_all(regex: &Regex, text: &str, template: &str) -> Result<String> {
     let (mut value, mut copied) = (String::new(), 0);
     for captures in regex.captures_iter(text) {
         let Some(found) = captures.get(0) else { continue };

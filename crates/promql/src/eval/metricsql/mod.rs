@@ -17,12 +17,12 @@ use super::LABEL_BYTES_PER_WORK;
 use super::Sink;
 use super::call::text;
 use super::row::{Row, Rows, Steps};
-use crate::error::{Error, refused};
+use crate::error::{Error, Result, refused};
 use crate::syntax::ast::*;
 
 impl Eval<'_> {
     /// A call of one of the functions that take vectors.
-    pub(super) fn metricsql(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    pub(super) fn metricsql(&self, call: &Call, steps: Steps, sink: Sink<'_>) -> Result<()> {
         match (call.function.name, call.args.as_slice()) {
             ("union", vectors) => self.union(vectors, steps, sink),
             ("drop_common_labels", vectors) => self.drop_common_labels(vectors, steps, sink),
@@ -48,7 +48,7 @@ impl Eval<'_> {
     }
 
     /// The series of all vectors; of those with the same labels the first one.
-    fn union(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    fn union(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<()> {
         let mut known = std::collections::HashSet::new();
         let mut held = self.budget.holding(0)?;
         for vector in vectors {
@@ -66,7 +66,7 @@ impl Eval<'_> {
     }
 
     /// The series of all vectors without the labels that all of them have with one value.
-    fn drop_common_labels(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
+    fn drop_common_labels(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<()> {
         let mut rows = Rows::new(self.budget)?;
         for vector in vectors {
             self.each_row(vector, steps, Around::default(), &mut |row| rows.take(row))?;
@@ -84,7 +84,7 @@ impl Eval<'_> {
     }
 
     /// Passes on rows whose labels were changed.
-    fn put_together(&self, mut rows: Rows<'_>, sink: Sink<'_>) -> Result<(), Error> {
+    fn put_together(&self, mut rows: Rows<'_>, sink: Sink<'_>) -> Result<()> {
         rows.merge()?;
         let list: Vec<Row> = std::mem::take(&mut rows.list);
         self.give(list, sink)

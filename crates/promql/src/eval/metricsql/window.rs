@@ -3,7 +3,7 @@
 use super::super::quantile::quantile;
 use super::super::row::Cell;
 use super::super::window::{Apply, Window, mean};
-use crate::error::Error;
+use crate::error::Result;
 
 /// A function that gives one value.
 pub(crate) fn window(name: &str) -> Option<Apply> {
@@ -214,7 +214,7 @@ fn sum(w: &Window<'_>, counts: fn(f64, f64) -> bool) -> f64 {
     w.values.iter().filter(|value| counts(**value, w.param(0))).sum()
 }
 
-type Given = Result<Option<Cell>, Error>;
+type Given = Result<Option<Cell>>;
 
 fn some(value: Option<f64>) -> Given {
     Ok(value.map(Cell::Float))

@@ -16,7 +16,7 @@ use ropewalk_events::{
 };
 
 use super::Transaction;
-use crate::error::{Error, ProjectionError};
+use crate::error::{ProjectionError, Result};
 
 /// An append to apply at commit.
 struct Append {
@@ -61,11 +61,11 @@ impl EventsState {
     }
 
     /// The operations of the commit: the appends, then the guards of the reads.
-    pub(super) fn into_operations(self) -> Result<(Operations, Operations), Error> {
-        let append = |Append { store, operation, conditions, .. }: Append| -> Result<_, Error> {
+    pub(super) fn into_operations(self) -> Result<(Operations, Operations)> {
+        let append = |Append { store, operation, conditions, .. }: Append| -> Result<_> {
             Ok(Box::new(store.conditioned(operation, conditions)?) as Box<dyn Operation>)
         };
-        let guard = |(store, reads): (EventStore, EventReads)| -> Result<_, Error> {
+        let guard = |(store, reads): (EventStore, EventReads)| -> Result<_> {
             Ok(Box::new(store.read_guard(&reads)?) as Box<dyn Operation>)
         };
         let appends = self.appends.into_iter().map(append).collect::<Result<_, _>>()?;
@@ -78,7 +78,7 @@ impl EventsState {
     }
 
     /// The total bytes with one more append, unless they exceed the limit of a record.
-    fn grown(&self, bytes: usize) -> Result<usize, Error> {
+    fn grown(&self, bytes: usize) -> Result<usize> {
         let bytes = self.bytes() + bytes;
         if bytes as u64 > TRANSACTION_BYTES_MAX {
             return Err(EngineError::TooLarge { bytes: bytes as u64, max: TRANSACTION_BYTES_MAX }.into());
@@ -139,12 +139,7 @@ impl Transaction {
     /// # Errors
     /// Events over the limits; [`EventsError::OwnEventMatches`]; tracking that does not exceed that of an own
     /// append; [`ProjectionError::AppendsInReplay`] in a projection that is being rebuilt.
-    pub fn append(
-        &mut self,
-        store: &EventStore,
-        events: &[Event],
-        mut options: AppendOptions,
-    ) -> Result<(), Error> {
+    pub fn append(&mut self, store: &EventStore, events: &[Event], mut options: AppendOptions) -> Result<()> {
         if self.events.is_replay {
             return Err(ProjectionError::AppendsInReplay { store: store.name().to_owned() }.into());
         }
@@ -170,7 +165,7 @@ impl Transaction {
         &mut self,
         store: &EventStore,
         typed: impl IntoIterator<Item = &'e E>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let events = to_events(typed)?;
         if events.is_empty() {
             return Ok(());
@@ -223,7 +218,7 @@ impl Transaction {
     /// # Errors
     /// [`EventsError::InvalidQuery`]; [`EventsError::Unapplied`] for an event that the model cannot apply;
     /// corrupt data.
-    pub fn decision<P: Projection>(&mut self, store: &EventStore, model: &P) -> Result<P::State, Error> {
+    pub fn decision<P: Projection>(&mut self, store: &EventStore, model: &P) -> Result<P::State> {
         self.kv.begin_statement();
         let query = model.query();
         let mut reader = self.reader(store, &query, ReadOptions::default())?;
@@ -247,7 +242,7 @@ impl Transaction {
         store: &EventStore,
         query: &Query,
         options: ReadOptions,
-    ) -> Result<EventReader, Error> {
+    ) -> Result<EventReader> {
         self.kv.begin_statement();
         let reader = self.reader(store, query, options)?;
         let head = reader.head().unwrap_or(Position::ZERO);

@@ -15,8 +15,8 @@ use std::task::{Context, Poll};
 use ropewalk_base::Seq;
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    Blocked, CommitError, CommitHandle, Durability, FollowsCommit, InFlightCommit, Isolation, KvMark,
-    KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
+    Blocked, CommitError, CommitHandle, Durability, FollowsCommit, InFlightCommit, Isolation, KeySpan,
+    KvMark, KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
 };
 use ropewalk_series::{SampleBatch, SeriesStore};
 use ropewalk_tables::{TablesState, TablesTx};
@@ -28,7 +28,7 @@ use self::events::EventsState;
 use self::samples::{SamplesAppended, SamplesRead};
 use crate::database::observer::Span;
 use crate::database::{Database, Snapshot};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::keyspace::Keyspace;
 
 /// A transaction over all models. Dropping it rolls it back.
@@ -169,7 +169,7 @@ impl Transaction {
     ///
     /// # Errors
     /// Stored data is corrupt.
-    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.kv.begin_statement();
         Ok(self.kv.get(keyspace.0, key)?)
     }
@@ -184,11 +184,11 @@ impl Transaction {
         start: &[u8],
         end: Option<&[u8]>,
         limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.kv.begin_statement();
         let mut rows = Vec::new();
         if limit > 0 {
-            self.kv.visit(keyspace.0, start, end, false, |key, value| {
+            self.kv.visit(keyspace.0, KeySpan::forward(start, end), |key, value| {
                 rows.push((key.to_vec(), value.to_vec()));
                 rows.len() < limit
             })?;
@@ -222,7 +222,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::NotNewest`] if the snapshot is of another commit. The commit fails with it if another commit
     /// has come first.
-    pub fn require_newest(&mut self, seq: Seq) -> Result<(), Error> {
+    pub fn require_newest(&mut self, seq: Seq) -> Result<()> {
         let newest = self.kv.snapshot().seq();
         if newest != seq {
             return Err(Error::NotNewest(NotNewest { expected: seq, newest }));
@@ -254,7 +254,7 @@ impl Transaction {
     /// # Errors
     /// Labels over the limits; unknown series; samples older than the retention of the store; samples of more
     /// than 256 MiB in memory in one transaction.
-    pub fn append_samples(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
+    pub fn append_samples(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<()> {
         let prepared = store.operation(batch)?;
         self.samples.push(store, batch, prepared)
     }
@@ -314,7 +314,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit_with`].
-    pub fn commit(self) -> Result<Option<Committed>, Error> {
+    pub fn commit(self) -> Result<Option<Committed>> {
         self.commit_with(Durability::Sync)
     }
 
@@ -325,7 +325,7 @@ impl Transaction {
     /// # Errors
     /// [`crate::Class::Conflict`] if a key, range, condition or sample read no longer holds; nothing was
     /// written.
-    pub fn commit_with(mut self, durability: Durability) -> Result<Option<Committed>, Error> {
+    pub fn commit_with(mut self, durability: Durability) -> Result<Option<Committed>> {
         let Some(mut span) = self.span.take() else { return self.commit_unobserved(durability) };
         span.submit();
         let committed = self.commit_unobserved(durability);
@@ -333,7 +333,7 @@ impl Transaction {
         committed
     }
 
-    fn commit_unobserved(self, durability: Durability) -> Result<Option<Committed>, Error> {
+    fn commit_unobserved(self, durability: Durability) -> Result<Option<Committed>> {
         let has_loaded = self.tables.has_loaded();
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         let committed = db.engine.commit(operations, durability);
@@ -353,7 +353,7 @@ impl Transaction {
     ///
     /// # Errors
     /// Errors known before the commit is validated; [`crate::Class::Busy`] if too many commits are queued.
-    pub fn submit_with(mut self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
+    pub fn submit_with(mut self, durability: Durability) -> Result<Option<PendingCommit>> {
         let Some(mut span) = self.span.take() else { return self.submit_unobserved(durability) };
         span.submit();
         match self.submit_unobserved(durability) {
@@ -365,7 +365,7 @@ impl Transaction {
         }
     }
 
-    fn submit_unobserved(self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
+    fn submit_unobserved(self, durability: Durability) -> Result<Option<PendingCommit>> {
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         match db.engine.try_submit(operations, durability) {
             Ok(handle) => Ok(Some(PendingCommit { db, handle, written: Some(written), span: None })),
@@ -374,7 +374,7 @@ impl Transaction {
     }
 
     /// The operations of the commit; `None` for a transaction without writes.
-    fn into_ready(self) -> Result<Option<Ready>, Error> {
+    fn into_ready(self) -> Result<Option<Ready>> {
         let Self { db, kv, mut tables, mut documents, events, samples, samples_read, follows, .. } = self;
         let stores = events.stores().map(str::to_owned).collect();
         let (mut operations, guards) = events.into_operations()?;
@@ -422,7 +422,7 @@ fn outcome(
     db: &Database,
     (written, span): (Option<Written>, Option<Span>),
     committed: Result<ropewalk_engine::Committed, CommitError>,
-) -> Result<Committed, Error> {
+) -> Result<Committed> {
     let committed = committed.map_err(|error| explained(db, error));
     let committed = committed.map(|committed| written.unwrap_or_default().named(committed));
     if let Some(span) = span {
@@ -447,7 +447,7 @@ impl PendingCommit {
     ///
     /// # Errors
     /// As [`Transaction::commit_with`].
-    pub fn wait(mut self) -> Result<Committed, Error> {
+    pub fn wait(mut self) -> Result<Committed> {
         let end = (self.written.take(), self.span.take());
         outcome(&self.db, end, self.handle.wait())
     }
@@ -464,7 +464,7 @@ impl InFlightCommit for PendingCommit {
 }
 
 impl Future for PendingCommit {
-    type Output = Result<Committed, Error>;
+    type Output = Result<Committed>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let committed = std::task::ready!(Pin::new(&mut self.handle).poll(context));

@@ -6,7 +6,7 @@ use ropewalk_series::{AppendSamples, SampleBatch, SeriesAt, SeriesError, SeriesR
 
 use super::Transaction;
 use crate::database::metrics::Metrics;
-use crate::error::Error;
+use crate::error::Result;
 
 /// Most memory of the samples that one transaction appends. The record of its commit has them compressed.
 const APPENDS_BYTES_MAX: u64 = 4 * TRANSACTION_BYTES_MAX;
@@ -56,7 +56,7 @@ impl SamplesAppended {
         store: &SeriesStore,
         batch: &SampleBatch,
         prepared: AppendSamples,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let bytes = self.bytes() + batch.bytes() + APPEND_OVERHEAD;
         if bytes as u64 > APPENDS_BYTES_MAX {
             return Err(EngineError::TooLarge { bytes: bytes as u64, max: APPENDS_BYTES_MAX }.into());
@@ -67,7 +67,7 @@ impl SamplesAppended {
     }
 
     /// The operations of the commit: one for each store, with its name.
-    pub(super) fn into_operations(self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
+    pub(super) fn into_operations(self) -> Result<Vec<(String, Box<dyn Operation>)>> {
         let mut stores: Vec<Appended> = Vec::new();
         for appended in self.0 {
             match stores.iter_mut().find(|other| other.store.name() == appended.store.name()) {
@@ -78,7 +78,7 @@ impl SamplesAppended {
                 None => stores.push(appended),
             }
         }
-        let operation = |Appended { store, batch, prepared, .. }: Appended| -> Result<_, Error> {
+        let operation = |Appended { store, batch, prepared, .. }: Appended| -> Result<_> {
             let operation = match prepared.filter(AppendSamples::is_current) {
                 Some(prepared) => prepared,
                 None => store.operation(&batch)?,
@@ -140,7 +140,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`SeriesError::OwnSamples`] if this transaction has appended to the store: read first.
-    pub fn series(&mut self, store: &SeriesStore) -> Result<SeriesAt<'_>, Error> {
+    pub fn series(&mut self, store: &SeriesStore) -> Result<SeriesAt<'_>> {
         self.kv.begin_statement();
         if self.samples.has(store) {
             return Err(SeriesError::OwnSamples { store: store.name().to_owned() }.into());
@@ -157,7 +157,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::series`].
-    pub fn metrics(&mut self, store: &SeriesStore) -> Result<Metrics<'_>, Error> {
+    pub fn metrics(&mut self, store: &SeriesStore) -> Result<Metrics<'_>> {
         Ok(Metrics::new(self.series(store)?))
     }
 }
@@ -168,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::database::Database;
+    use crate::error::Error;
 
     #[test]
     fn appended_samples_are_bounded_until_they_are_rolled_back() {

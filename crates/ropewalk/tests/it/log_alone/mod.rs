@@ -21,6 +21,7 @@ use ropewalk::engine::{Background, Env};
 use ropewalk::events::ReadOptions;
 use ropewalk::series::Samples;
 use ropewalk::{Database, Options, Query};
+use ropewalk_engine::KeySpan;
 use ropewalk_vfs::OpenMode;
 
 /// Its name, and a call that makes at least one commit. Each may rely on those before it.
@@ -96,7 +97,7 @@ fn contents(db: &Database) -> Contents {
                 true
             };
             let read = snapshot.engine().read();
-            read.visit(ropewalk_engine::Keyspace(number), b"", None, false, each).unwrap();
+            read.visit(ropewalk_engine::Keyspace(number), KeySpan::ALL, each).unwrap();
         }
         all.insert(format!("keyspace {number} {}", keyspace.name), pairs);
     }

@@ -13,7 +13,6 @@
 pub(crate) mod books;
 pub(crate) mod transfer;
 
-use std::path::Path;
 use std::time::Duration;
 
 use ropewalk::tables::Value;
@@ -22,7 +21,7 @@ use ropewalk_sql::Session;
 
 use crate::Run;
 use crate::events::rng::Dice;
-use crate::events::scenario::{Bug, Check, DIR, ensure};
+use crate::events::scenario::{Bug, Check, ensure};
 use crate::models::audit::books::{ACCOUNTS, AUDITED, Bank, Books, MODELS, Model, START_MS};
 use crate::models::audit::transfer::{Side, Transfer, balance, balance_by_sql, run};
 use crate::runs::crash_everywhere::Exhausted;
@@ -100,12 +99,11 @@ impl World for AuditWorld {
         self.sql = None;
     }
 
-    fn open(options: ropewalk::Options) -> Result<Database, Error> {
-        let db = options.open(Path::new(DIR))?;
+    fn create(db: &Database) -> Result<(), Error> {
         if db.tables().names()?.is_empty() {
-            Bank::create(&db)?;
+            Bank::create(db)?;
         }
-        Ok(db)
+        Ok(())
     }
 
     fn reconcile(&mut self, db: &Database) -> Check {

@@ -12,13 +12,11 @@ mod places;
 mod running;
 mod threads;
 
-use std::path::Path;
-
 use ropewalk::{Database, Durability, Error, Isolation};
 
 use crate::Run;
 use crate::checker::{Executed, Level, Outcome, check};
-use crate::events::scenario::{Bug, Check, DIR};
+use crate::events::scenario::{Bug, Check};
 use crate::models::mixed::places::Stores;
 use crate::models::mixed::running::Running;
 use crate::runs::restarts;
@@ -68,12 +66,11 @@ impl World for MixedWorld {
         }
     }
 
-    fn open(options: ropewalk::Options) -> Result<Database, Error> {
-        let db = options.open(Path::new(DIR))?;
+    fn create(db: &Database) -> Result<(), Error> {
         if db.tables().names()?.is_empty() {
-            Stores::create(&db)?;
+            Stores::create(db)?;
         }
-        Ok(db)
+        Ok(())
     }
 
     fn reconcile(&mut self, db: &Database) -> Check {

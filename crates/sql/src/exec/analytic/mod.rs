@@ -12,6 +12,7 @@
 //! Invariant: a query returns PostgreSQL's result or is rejected. DML never goes through the engine's DML
 //! (which may lose a WHERE: apache/datafusion#24654), only its reads do.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
@@ -124,6 +125,8 @@ struct Whole {
     /// Those of the enclosing queries, outermost first, parallel to the planner's scopes.
     outer: Vec<Vec<Col>>,
     subqueries: Vec<Sub>,
+    /// Columns of enclosing queries in what folded to NULL, until their subquery is complete.
+    folded: RefCell<Vec<Column>>,
     named: Vec<Named>,
     /// Window functions of the current SELECT; `None` where they are not allowed.
     windows: Option<Vec<Window>>,
@@ -144,6 +147,7 @@ impl Whole {
             current: Vec::new(),
             outer: Vec::new(),
             subqueries: Vec::new(),
+            folded: RefCell::default(),
             named: Vec::new(),
             windows: None,
             window_names: Vec::new(),
@@ -162,16 +166,26 @@ impl Whole {
 
     /// For each subquery the positions in `cols` of the columns that it reads of the enclosing query.
     fn reads_of_subqueries(&self, cols: &[Col]) -> Vec<Vec<usize>> {
-        let place = |expr: Df| match expr {
-            Df::OuterReferenceColumn(_, column) => cols.iter().position(|col| col.column == column),
+        let read = |expr: Df| match expr {
+            Df::OuterReferenceColumn(_, column) => Some(column),
             _ => None,
         };
-        let reads = |sub: &Sub| sub.plan.all_out_ref_exprs().into_iter().filter_map(place).collect();
+        let reads = |sub: &Sub| {
+            let columns = sub.plan.all_out_ref_exprs().into_iter().filter_map(read);
+            let columns = columns.chain(sub.folded.iter().cloned());
+            columns.filter_map(|column| cols.iter().position(|col| col.column == column)).collect()
+        };
         self.subqueries.iter().map(reads).collect()
     }
 
     fn translator<'t>(&'t self, columns: &'t [Col]) -> Translator<'t> {
-        Translator { columns, outer: &self.outer, subqueries: &self.subqueries, around: &self.around }
+        Translator {
+            columns,
+            outer: &self.outer,
+            subqueries: &self.subqueries,
+            folded: &self.folded,
+            around: &self.around,
+        }
     }
 }
 
@@ -249,7 +263,11 @@ impl Planner<'_> {
         };
         let ty = column.as_ref().map(|col| col.ty);
         let whole = self.whole()?;
-        whole.subqueries.push(Sub { plan: relation.plan, asked, column });
+        // The others belong to queries further out.
+        let is_around = |found: &Column| whole.current.iter().any(|col| col.column == *found);
+        let (folded, others) = whole.folded.take().into_iter().partition(is_around);
+        whole.folded.replace(others);
+        whole.subqueries.push(Sub { plan: relation.plan, asked, column, folded });
         Ok((whole.subqueries.len() - 1, ty))
     }
 }

@@ -134,7 +134,7 @@ impl<'b, 'a> Binder<'b, 'a> {
         let condition = self.settle(bound, Type::BOOL, Strength::Implicit)?;
         let filters_rows = matches!(self.clause, "WHERE" | "HAVING" | "JOIN/ON");
         Ok(if filters_rows && is_never_true(&condition) {
-            Expr::Const(Value::Bool(false))
+            Expr::Folded(Box::new(condition), Type::BOOL)
         } else {
             condition
         })

@@ -11,7 +11,7 @@ use ropewalk_auth::{Caller, Right};
 use tokio::sync::Semaphore;
 
 use crate::calls::Service;
-use crate::error::{Code, WireError};
+use crate::error::{Code, Result, WireError};
 
 const NAME_BYTES_MAX: usize = 128;
 /// Most backups of a list.
@@ -46,7 +46,7 @@ impl Service {
     /// # Errors
     /// [`Code::InvalidArgument`] for an invalid name, and where the settings name no directory;
     /// [`Code::AlreadyExists`]; [`Code::ResourceExhausted`] while another one is made; [`Code::Io`].
-    pub async fn backup(&self, caller: &Caller, name: Option<&str>) -> Result<NamedBackup, WireError> {
+    pub async fn backup(&self, caller: &Caller, name: Option<&str>) -> Result<NamedBackup> {
         self.begin(caller, Right::Admin, None)?;
         let Some(dir) = self.backups() else {
             return Err(WireError::invalid(NO_DIRECTORY));
@@ -81,7 +81,7 @@ impl Service {
     ///
     /// # Errors
     /// [`Code::InvalidArgument`] where the settings name no directory; [`Code::Io`].
-    pub async fn list_backups(&self, caller: &Caller) -> Result<Vec<String>, WireError> {
+    pub async fn list_backups(&self, caller: &Caller) -> Result<Vec<String>> {
         self.begin(caller, Right::Admin, None)?;
         let Some(dir) = self.backups() else { return Err(WireError::invalid(NO_DIRECTORY)) };
         let (dir, env) = (dir.to_owned(), self.database().engine().env().clone());
@@ -121,7 +121,7 @@ fn listed(env: &Env, dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Accepts a single path segment without special characters for shells that is not an unfinished backup.
-fn checked(name: &str) -> Result<&str, WireError> {
+fn checked(name: &str) -> Result<&str> {
     let allowed = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
     let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if allowed && begins && name.len() <= NAME_BYTES_MAX && !name.ends_with(".partial") {

@@ -11,7 +11,7 @@ use ropewalk_auth::{Caller, Right};
 
 use crate::calls::blocking::run_unpinned;
 use crate::calls::{AskedStore, Service};
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 
 /// Most events of one take.
 pub const TAKE_MAX: usize = 1_000;
@@ -30,7 +30,7 @@ impl Service {
         caller: &Caller,
         right: Right,
         store: impl Into<AskedStore<'s>>,
-    ) -> Result<ConsumerGroups, WireError> {
+    ) -> Result<ConsumerGroups> {
         let store = store.into();
         self.asked(caller, right, store)?;
         Ok(self.database().consumer_groups(store.name)?)
@@ -45,7 +45,7 @@ impl Service {
         caller: &Caller,
         store: impl Into<AskedStore<'s>>,
         group: &str,
-    ) -> Result<ConsumerGroup, WireError> {
+    ) -> Result<ConsumerGroup> {
         Ok(self.groups(caller, Right::Read, store)?.group(group)?)
     }
 
@@ -57,7 +57,7 @@ impl Service {
         &self,
         caller: &Caller,
         store: impl Into<AskedStore<'s>>,
-    ) -> Result<ConsumerCheckpoints, WireError> {
+    ) -> Result<ConsumerCheckpoints> {
         let store = store.into();
         self.asked(caller, Right::Read, store)?;
         Ok(self.database().consumer_checkpoints(store.name)?)
@@ -67,7 +67,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; the error of `work`.
-    pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, WireError> {
+    pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R> {
         self.wait_for_write_capacity().await?;
         Ok(run_unpinned(work)?)
     }
@@ -84,7 +84,7 @@ impl Service {
         max: usize,
         lease: Option<Duration>,
         wait: Duration,
-    ) -> Result<Lease, WireError> {
+    ) -> Result<Lease> {
         if max == 0 || max > TAKE_MAX {
             return Err(WireError::invalid(format!("{max} events cannot be taken; 1 to {TAKE_MAX} can")));
         }

@@ -24,7 +24,7 @@ use crate::calls::backups::Turn;
 use crate::calls::blocking::{committed, run_unpinned};
 use crate::calls::reading::{INLINE, Reading, off_thread};
 use crate::cluster::{Cluster, gauges};
-use crate::error::{Code, WRITES_NOTHING, WireError};
+use crate::error::{Code, Result, WRITES_NOTHING, WireError};
 use crate::live::follow::Following;
 use crate::live::hub::Hub;
 use crate::metrics::Metrics;
@@ -119,7 +119,7 @@ impl Service {
     ///
     /// # Errors
     /// The stored users cannot be read; the name of the default store is invalid.
-    pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
+    pub fn new(db: Database, settings: ServiceSettings) -> Result<Self> {
         let ServiceSettings { limits, insecure, default_store, backups } = settings;
         // Also checks the name. A follower leaves the store to its leader.
         let store = db.events(&default_store)?;
@@ -181,7 +181,7 @@ impl Service {
     ///
     /// # Errors
     /// The server is shutting down, or the database rejects writes until it is opened again.
-    pub fn readiness(&self) -> Result<(), WireError> {
+    pub fn readiness(&self) -> Result<()> {
         if self.stop().stopping() {
             return Err(WireError::stopping());
         }
@@ -216,7 +216,7 @@ impl Service {
     ///
     /// # Errors
     /// Errors of the database.
-    pub fn begin_leading(&self) -> Result<(), WireError> {
+    pub fn begin_leading(&self) -> Result<()> {
         self.0.db.events(&self.0.default_store)?.create()?;
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Service {
     ///
     /// # Errors
     /// [`Code::Timeout`] after the time of a request; [`Code::Stopping`]; the database has stopped.
-    pub async fn wait_for_commit(&self, seq: Seq) -> Result<(), WireError> {
+    pub async fn wait_for_commit(&self, seq: Seq) -> Result<()> {
         let (here, time) = (self.0.db.seq(), self.0.limits.request_time);
         if here >= seq {
             return Ok(());
@@ -244,7 +244,7 @@ impl Service {
     ///
     /// # Errors
     /// [`Code::NotLeader`]: the leader can prove it; [`Code::Timeout`].
-    pub async fn read_barrier(&self) -> Result<(), WireError> {
+    pub async fn read_barrier(&self) -> Result<()> {
         let Some(cluster) = self.cluster() else { return Ok(()) };
         run_unpinned(|| cluster.barrier(self.0.limits.request_time))
     }
@@ -290,25 +290,20 @@ impl Service {
         &self.0.backup_turn
     }
 
-    pub(crate) fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
+    pub(crate) fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<()> {
         if self.0.stop.stopping() {
             return Err(WireError::stopping());
         }
         Ok(caller.check(right, store)?)
     }
 
-    pub(crate) fn asked(
-        &self,
-        caller: &Caller,
-        right: Right,
-        store: AskedStore<'_>,
-    ) -> Result<EventStore, WireError> {
+    pub(crate) fn asked(&self, caller: &Caller, right: Right, store: AskedStore<'_>) -> Result<EventStore> {
         let AskedStore { name, must_exist } = store;
         self.begin(caller, right, Some(name))?;
         Ok(if must_exist { self.0.db.existing_events(name)? } else { self.0.db.events(name)? })
     }
 
-    fn enter_append(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
+    fn enter_append(&self, bytes: usize) -> Result<InFlight<'_>> {
         let (limits, metrics) = (&self.0.limits, &*self.0.metrics);
         let count = metrics.appends_in_flight.fetch_add(1, Relaxed);
         let before = metrics.append_bytes_in_flight.fetch_add(bytes as u64, Relaxed);
@@ -334,7 +329,7 @@ impl Service {
         store: &str,
         events: &[Event],
         options: AppendOptions,
-    ) -> Result<Appended, WireError> {
+    ) -> Result<Appended> {
         self.begin(caller, Right::Append, Some(store))?;
         let limits = &self.0.limits;
         if events.len() > limits.append_events {
@@ -361,7 +356,7 @@ impl Service {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn may_be_long(&self, store: &EventStore, conditions: &[AppendCondition]) -> Result<bool, WireError> {
+    pub fn may_be_long(&self, store: &EventStore, conditions: &[AppendCondition]) -> Result<bool> {
         let mut long = false;
         for condition in conditions {
             long |= may_be_long(store, &condition.fail_if_events_match, condition.after)?;
@@ -375,7 +370,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
-    pub async fn admit(&self, caller: &Caller, store: &str, bytes: usize) -> Result<InFlight<'_>, WireError> {
+    pub async fn admit(&self, caller: &Caller, store: &str, bytes: usize) -> Result<InFlight<'_>> {
         self.begin(caller, Right::Append, Some(store))?;
         self.admit_write(bytes).await
     }
@@ -384,7 +379,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
-    pub async fn admit_write(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
+    pub async fn admit_write(&self, bytes: usize) -> Result<InFlight<'_>> {
         if self.0.stop.stopping() {
             return Err(WireError::stopping());
         }
@@ -397,7 +392,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
-    pub fn check(&self, caller: &Caller, right: Right, store: &str) -> Result<(), WireError> {
+    pub fn check(&self, caller: &Caller, right: Right, store: &str) -> Result<()> {
         self.begin(caller, right, Some(store))
     }
 
@@ -406,7 +401,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
-    pub fn authorize(&self, caller: &Caller, needs: Needs, store: Option<&str>) -> Result<(), WireError> {
+    pub fn authorize(&self, caller: &Caller, needs: Needs, store: Option<&str>) -> Result<()> {
         if self.0.stop.stopping() && needs.resource.is_store() {
             return Err(WireError::stopping());
         }
@@ -418,7 +413,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
-    pub fn admit_read(&self, caller: &Caller, store: &str) -> Result<OwnedSemaphorePermit, WireError> {
+    pub fn admit_read(&self, caller: &Caller, store: &str) -> Result<OwnedSemaphorePermit> {
         self.begin(caller, Right::Read, Some(store))?;
         let permit = self.0.reads.clone().try_acquire_owned();
         permit.map_err(|_| WireError::exhausted("too many reads are open"))
@@ -428,7 +423,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`].
-    pub fn admit_stream(&self) -> Result<OwnedSemaphorePermit, WireError> {
+    pub fn admit_stream(&self) -> Result<OwnedSemaphorePermit> {
         let permit = self.0.subscriptions.clone().try_acquire_owned();
         permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))
     }
@@ -453,7 +448,7 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] when it stays spent.
-    pub async fn wait_for_write_capacity(&self) -> Result<(), WireError> {
+    pub async fn wait_for_write_capacity(&self) -> Result<()> {
         let until = Instant::now() + CAPACITY_WAIT_MAX;
         loop {
             match self.0.db.write_capacity() {
@@ -482,7 +477,7 @@ impl Service {
         store: impl Into<AskedStore<'s>>,
         query: Query,
         options: ReadOptions,
-    ) -> Result<Reading, WireError> {
+    ) -> Result<Reading> {
         let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.reads.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many reads are open"))?;
@@ -501,7 +496,7 @@ impl Service {
         caller: &Caller,
         store: impl Into<AskedStore<'s>>,
         query: &Query,
-    ) -> Result<Option<SequencedEvent>, WireError> {
+    ) -> Result<Option<SequencedEvent>> {
         let store = self.asked(caller, Right::Read, store.into())?;
         if may_be_long(&store, query, None)? {
             return Ok(off_thread(&self.0.long_reads, || store.read_last(query)).await?);
@@ -518,7 +513,7 @@ impl Service {
         caller: &Caller,
         store: impl Into<AskedStore<'s>>,
         query: &Query,
-    ) -> Result<u64, WireError> {
+    ) -> Result<u64> {
         let store = self.asked(caller, Right::Read, store.into())?;
         let head = store.head()?.unwrap_or(Position::ZERO);
         if query.is_all() {
@@ -545,7 +540,7 @@ impl Service {
         store: impl Into<AskedStore<'s>>,
         query: &Query,
         after: Option<Position>,
-    ) -> Result<bool, WireError> {
+    ) -> Result<bool> {
         let store = self.asked(caller, Right::Read, store.into())?;
         if may_be_long(&store, query, after)? {
             return Ok(off_thread(&self.0.long_reads, || store.exists(query, after)).await?);
@@ -561,7 +556,7 @@ impl Service {
         &self,
         caller: &Caller,
         store: impl Into<AskedStore<'s>>,
-    ) -> Result<Option<Position>, WireError> {
+    ) -> Result<Option<Position>> {
         Ok(self.asked(caller, Right::Read, store.into())?.head()?)
     }
 
@@ -574,7 +569,7 @@ impl Service {
         caller: &Caller,
         store: impl Into<AskedStore<'s>>,
         source: &str,
-    ) -> Result<Option<u64>, WireError> {
+    ) -> Result<Option<u64>> {
         Ok(self.asked(caller, Right::Read, store.into())?.tracking(source)?)
     }
 
@@ -588,7 +583,7 @@ impl Service {
         store: impl Into<AskedStore<'s>>,
         query: Query,
         after: Option<Position>,
-    ) -> Result<Following, WireError> {
+    ) -> Result<Following> {
         let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.subscriptions.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
@@ -608,15 +603,11 @@ impl Service {
     ///
     /// # Errors
     /// Corruption.
-    pub fn stores(
-        &self,
-        caller: &Caller,
-        page: &Page,
-    ) -> Result<(Vec<StoreInfo>, Option<String>), WireError> {
+    pub fn stores(&self, caller: &Caller, page: &Page) -> Result<(Vec<StoreInfo>, Option<String>)> {
         let may_read = |name: &str| caller.may(Right::Read, Some(name));
         let names = self.0.db.event_stores_after(page.after(), page.sought(), may_read);
         let (names, next) = page.cut(names, String::as_str);
-        let info = |name: String| -> Result<StoreInfo, WireError> {
+        let info = |name: String| -> Result<StoreInfo> {
             let head = self.0.db.events(&name)?.head()?;
             Ok(StoreInfo { name, head })
         };
@@ -627,7 +618,7 @@ impl Service {
     ///
     /// # Errors
     /// A name that is not allowed.
-    pub async fn create_store(&self, caller: &Caller, name: &str) -> Result<bool, WireError> {
+    pub async fn create_store(&self, caller: &Caller, name: &str) -> Result<bool> {
         self.begin(caller, Right::Admin, Some(name))?;
         let store = self.0.db.events(name)?;
         off_thread(&self.0.long_reads, || Ok(store.create()?)).await
@@ -637,26 +628,30 @@ impl Service {
     ///
     /// # Errors
     /// [`crate::Code::NotFound`].
-    pub async fn delete_store(&self, caller: &Caller, name: &str) -> Result<(), WireError> {
+    pub async fn delete_store(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = self.asked(caller, Right::Admin, name.into())?;
         let deleted = off_thread(&self.0.long_reads, || store.delete()).await?;
         let missing = || EventsError::UnknownStore { name: name.to_owned() };
         if deleted { Ok(()) } else { Err(missing().into()) }
     }
 
-    /// State and sizes of the engine.
+    /// State and sizes of the engine, with a page of its keyspaces, by name, and the name after which the next
+    /// page begins.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`].
-    pub fn stats(&self, caller: &Caller) -> Result<EngineStats, WireError> {
+    pub fn stats(&self, caller: &Caller, page: &Page) -> Result<(EngineStats, Option<String>)> {
         caller.check(Right::Read, None)?;
-        Ok(self.0.db.stats())
+        let mut stats = self.0.db.stats_after(page.after(), page.sought());
+        let (keyspaces, next) = page.cut(stats.store.keyspaces, |keyspace| &keyspace.name);
+        stats.store.keyspaces = keyspaces;
+        Ok((stats, next))
     }
 }
 
 /// True when the first match of `query` after `after` may take long to find: many terms, or an intersection
 /// over many positions.
-fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Result<bool, WireError> {
+fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Result<bool> {
     let terms: usize = query.items.iter().map(|item| item.types.len() + item.tags.len()).sum();
     let meets =
         |item: &QueryItem| item.has_prefixes() || item.tags.len() + usize::from(!item.types.is_empty()) > 1;
@@ -692,7 +687,7 @@ impl Count {
         query: &Query,
         head: Position,
         until: Option<Instant>,
-    ) -> Result<(), WireError> {
+    ) -> Result<()> {
         let options = ReadOptions::default().after(self.at).before(head.next());
         store.scan(query, options, |scan| {
             loop {

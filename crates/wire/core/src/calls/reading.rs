@@ -15,7 +15,7 @@ use ropewalk::events::{EventReader, SequencedEventRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calls::blocking::run_unpinned;
-use crate::error::WireError;
+use crate::error::Result;
 use crate::metrics::Metrics;
 
 /// Work up to this long may occupy an async thread: about the time of a small query, far below what another
@@ -64,7 +64,7 @@ impl Reading {
         max_events: usize,
         max_bytes: usize,
         mut visit: impl FnMut(&SequencedEventRef<'_>) + Send,
-    ) -> Result<bool, WireError> {
+    ) -> Result<bool> {
         let (mut events, mut bytes) = (0, 0);
         let mut until = Some(Instant::now() + INLINE).filter(|_| !self.long);
         loop {

@@ -23,7 +23,7 @@ use ropewalk::{EventStore, Position, Query};
 use tokio::sync::Notify;
 
 use crate::calls::Service;
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 use crate::live::follow::{EncodedBatch, fill};
 use crate::live::index::Index;
 
@@ -80,7 +80,7 @@ pub(crate) enum News {
 
 impl Feed {
     /// A feed that begins after the current last event of the store.
-    pub(crate) fn new(store: EventStore, mark: StoreMark) -> Result<Self, WireError> {
+    pub(crate) fn new(store: EventStore, mark: StoreMark) -> Result<Self> {
         let position = store.head()?.unwrap_or(Position::ZERO);
         still_there(&store, mark.id())?;
         let state = State {
@@ -181,7 +181,7 @@ impl Feed {
     }
 
     /// Reads a batch of new events; true when there are more.
-    fn look(&self) -> Result<bool, WireError> {
+    fn look(&self) -> Result<bool> {
         let position = self.position();
         let mut reader = self.store.read(&Query::all(), ReadOptions::default().after(position))?;
         let head = reader.head().unwrap_or(Position::ZERO);
@@ -200,7 +200,7 @@ impl Feed {
 }
 
 /// Fails when `store` no longer has the id `id`, because it was deleted.
-pub(crate) fn still_there(store: &EventStore, id: u32) -> Result<(), WireError> {
+pub(crate) fn still_there(store: &EventStore, id: u32) -> Result<()> {
     if store.id() == Some(id) {
         return Ok(());
     }
@@ -259,7 +259,7 @@ impl Group {
     }
 
     /// Waits until there are events after `after`.
-    pub(crate) async fn wait(&self, after: Position) -> Result<News, WireError> {
+    pub(crate) async fn wait(&self, after: Position) -> Result<News> {
         loop {
             let waiting = self.news.notified();
             tokio::pin!(waiting);
@@ -273,7 +273,7 @@ impl Group {
     }
 
     /// The events after `after`; `None`: nothing yet.
-    fn news(&self, after: Position) -> Result<Option<News>, WireError> {
+    fn news(&self, after: Position) -> Result<Option<News>> {
         let live = lock(&self.live);
         if let Some(error) = &live.ended {
             return Err(error.clone());

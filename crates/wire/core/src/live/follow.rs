@@ -22,7 +22,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::calls::Service;
 use crate::calls::reading::{INLINE, off_thread};
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 use crate::live::feed::{News, still_there};
 use crate::live::hub::Member;
 
@@ -84,7 +84,7 @@ impl EncodedBatch {
 }
 
 /// Reads the next batch.
-pub(crate) fn fill(reader: &mut EventReader) -> Result<EventBatch, WireError> {
+pub(crate) fn fill(reader: &mut EventReader) -> Result<EventBatch> {
     let mut batch = EventBatch::new();
     reader.visit_while(BATCH_EVENTS, |event| {
         batch.push(event);
@@ -167,7 +167,7 @@ impl Following {
     /// [`crate::Code::Stopping`] when the server shuts down; [`crate::Code::NotFound`] when the store is
     /// deleted; [`crate::Code::Unauthenticated`] or [`crate::Code::PermissionDenied`] when the caller may no
     /// longer read; corruption; a stopped engine.
-    pub async fn next(&mut self) -> Result<Followed, WireError> {
+    pub async fn next(&mut self) -> Result<Followed> {
         loop {
             if let Some(followed) = self.ready.pop_front() {
                 if let Followed::Events(batch) = &followed {
@@ -207,7 +207,7 @@ impl Following {
     }
 
     /// Waits until the store is created. It reads as empty until then.
-    async fn wait_for_store(&mut self) -> Result<(), WireError> {
+    async fn wait_for_store(&mut self) -> Result<()> {
         let seen = self.service.database().seq();
         self.mark = self.store.mark();
         if self.mark.is_some() {
@@ -227,8 +227,8 @@ impl Following {
     }
 
     /// Reads the next batch from the store. Changes nothing before its last await.
-    async fn catch_up(&mut self) -> Result<(), WireError> {
-        let read = || -> Result<_, WireError> {
+    async fn catch_up(&mut self) -> Result<()> {
+        let read = || -> Result<_> {
             let started = Instant::now();
             let mut reader = self.store.read(&self.query, ReadOptions::default().after(self.after))?;
             let batch = fill(&mut reader)?;

@@ -19,7 +19,7 @@ use ropewalk::{EventStore, Position, Query};
 use tokio::sync::Notify;
 
 use crate::calls::Service;
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 use crate::live::feed::{Feed, Group, News, lock};
 
 /// The feeds of all followed stores.
@@ -53,7 +53,7 @@ impl Hub {
         store: &EventStore,
         mark: &StoreMark,
         query: &Arc<Query>,
-    ) -> Result<Member, WireError> {
+    ) -> Result<Member> {
         let mut feeds = lock(&self.feeds);
         if let Some(feed) = feeds.by_store.get(store.name()).filter(|feed| feed.is_of(mark.id())) {
             return Ok(Member { feed: feed.clone(), group: feed.join(query) });
@@ -127,7 +127,7 @@ impl Hub {
 
 impl Member {
     /// Waits until there are events after `after`.
-    pub(crate) async fn news(&self, after: Position) -> Result<News, WireError> {
+    pub(crate) async fn news(&self, after: Position) -> Result<News> {
         self.group.wait(after).await
     }
 }

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::calls::Service;
 use ropewalk::documents::DocumentsError;
-use ropewalk::documents::lang::{Budget, COMMAND_BYTES_MAX, Code, LangError, Options, Patterns};
+use ropewalk::documents::lang::{Budget, COMMAND_BYTES_MAX, Code, LangError, Options, Patterns, Random};
 
 /// The bounds of one request. Cheap to clone.
 #[derive(Clone)]
@@ -122,7 +122,7 @@ impl Bounds {
         Options {
             now_ms: env.clock.wall_micros().div_euclid(1000),
             variables: None,
-            seed: env.random.next_u64(),
+            random: Random::seeded(env.random.next_u64()),
             patterns: self.patterns(),
         }
     }

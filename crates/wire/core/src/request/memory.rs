@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 
 /// Bytes of one request that need no reservation; most requests fit.
 const FREE_BYTES: usize = 16 << 10;
@@ -83,7 +83,7 @@ impl Reservation {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`]: more is needed, and none was released within two seconds.
-    pub async fn cover(&mut self, bytes: usize) -> Result<(), WireError> {
+    pub async fn cover(&mut self, bytes: usize) -> Result<()> {
         let Some(more) = self.missing(bytes) else { return Ok(()) };
         let (share, pool) = (self.memory.share.clone(), self.memory.pool.clone());
         let acquired = async {
@@ -106,7 +106,7 @@ impl Reservation {
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`].
-    pub fn try_cover(&mut self, bytes: usize) -> Result<(), WireError> {
+    pub fn try_cover(&mut self, bytes: usize) -> Result<()> {
         let Some(more) = self.missing(bytes) else { return Ok(()) };
         let acquired = || {
             let share = self.memory.share.clone().try_acquire_many_owned(more).ok()?;

@@ -1,9 +1,11 @@
 //! One page of a list that is sorted by name.
 
-use crate::error::WireError;
+use crate::error::{Result, WireError};
 
 /// Most entries of a page, and their number if the client gives no limit.
 const ENTRIES_MAX: usize = 1_000;
+/// Bytes of entries after which a page ends, so that a page of large entries takes little memory.
+const BYTES_MAX: usize = 4 << 20;
 /// Longest name of an object.
 const NAME_BYTES_MAX: usize = 255;
 
@@ -22,7 +24,7 @@ impl Page {
     ///
     /// # Errors
     /// [`crate::Code::InvalidArgument`]: a limit of 0, or a text that cannot be a name.
-    pub fn new(after: Option<String>, limit: Option<u64>) -> Result<Self, WireError> {
+    pub fn new(after: Option<String>, limit: Option<u64>) -> Result<Self> {
         if limit == Some(0) {
             return Err(WireError::invalid("limit is 0; a page has at least one entry"));
         }
@@ -58,6 +60,30 @@ impl Page {
         let next = found.last().map(|last| name(last).to_owned());
         (found, next)
     }
+
+    /// Reads entries, sorted by name, until the page has its number of them, or 4 MiB. Returns them, and the name
+    /// after which the next page begins; `None` for the last page.
+    ///
+    /// # Errors
+    /// The first error of `entries`.
+    pub fn fill<T, E>(
+        &self,
+        entries: impl IntoIterator<Item = Result<T, E>>,
+        name: impl Fn(&T) -> String,
+        bytes: impl Fn(&T) -> usize,
+    ) -> Result<(Vec<T>, Option<String>), E> {
+        let (mut page, mut page_bytes) = (Vec::new(), 0);
+        for entry in entries {
+            if page.len() >= self.limit || page_bytes >= BYTES_MAX {
+                let next = page.last().map(name);
+                return Ok((page, next));
+            }
+            let entry = entry?;
+            page_bytes += bytes(&entry);
+            page.push(entry);
+        }
+        Ok((page, None))
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +108,24 @@ mod tests {
             }
         }
         assert_eq!((seen, pages), (all.to_vec(), 3));
+    }
+
+    #[test]
+    fn page_of_large_entries_ends_after_its_bytes() {
+        let fill = |limit, entry_bytes: usize| {
+            let entries = ["a", "b", "c", "d", "e"].map(Ok::<_, WireError>);
+            Page::new(None, Some(limit))
+                .unwrap()
+                .fill(entries, |name| (*name).to_owned(), |_| entry_bytes)
+                .unwrap()
+        };
+        assert_eq!(fill(9, 1), (vec!["a", "b", "c", "d", "e"], None));
+        assert_eq!(fill(5, 1).1, None);
+        assert_eq!(fill(4, 1), (vec!["a", "b", "c", "d"], Some("d".to_owned())));
+        assert_eq!(fill(9, BYTES_MAX / 2), (vec!["a", "b"], Some("b".to_owned())));
+        assert_eq!(fill(9, usize::MAX / 8), (vec!["a"], Some("a".to_owned())));
+        let failed = [Ok("a"), Err(WireError::invalid("no"))];
+        assert!(Page::new(None, None).unwrap().fill(failed, |name| (*name).to_owned(), |_| 1).is_err());
     }
 
     #[test]

@@ -1,23 +1,12 @@
 //! Rights of callers on operations, and the end of subscriptions with them.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-
 use ropewalk::events::ReadOptions;
 use ropewalk::{AppendOptions, Database, Query};
-use ropewalk_auth::{Access, AuthError, Caller, Credentials, Right, Roles};
+use ropewalk_auth::{AuthError, Caller, Credentials, Right, Roles};
 use ropewalk_wire::{Code, Followed, Service, ServiceSettings};
 
+use crate::logins::{login, roles};
 use crate::{event, everybody, service};
-
-fn roles(store: &str, rights: &[Right]) -> Roles {
-    Roles::from([(store.to_owned(), rights.iter().copied().collect::<BTreeSet<_>>())])
-}
-
-async fn login(access: &Access, user: &str, password: &str) -> Result<Caller, AuthError> {
-    let peer = Some(IpAddr::from([127, 0, 0, 1]));
-    access.authenticate(Credentials::Password { user, password }, peer).await
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_user_ends_anonymous_access() {
@@ -41,7 +30,7 @@ async fn first_user_ends_anonymous_access() {
     denied(access.create_user(&ann, "eve", "x", Roles::new()).await);
     denied(access.grant(&ann, "ann", "*", Right::Admin).await);
     denied(access.drop_user(&ann, "ann").await);
-    denied(access.users(&ann).map(drop));
+    denied(access.users_after(&ann, None).map(drop));
     denied(access.create_token(&ann, "t", Roles::new(), None).await.map(drop));
 }
 

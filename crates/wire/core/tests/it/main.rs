@@ -7,6 +7,8 @@ mod cluster;
 mod cluster_service;
 mod following;
 mod limits;
+#[path = "../../../../auth/tests/it/logins.rs"]
+mod logins;
 mod operations;
 
 use ropewalk::{AppendOptions, Database, Event};

@@ -20,12 +20,12 @@ use ropewalk_auth::Caller;
 use ropewalk_transactions::{Failure, OpenTransactions, TransactionId};
 use ropewalk_wire::{Bounds, Code, Service, WireError, run_unpinned};
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response};
 
 use crate::events::PROTOCOL;
 use crate::frame::{Frame, put_number};
 use crate::proto::ropewalk::v1 as proto;
-use crate::request;
+use crate::request::{self, Reply};
 use crate::server::transactions::transactions_server;
 use failure::Failed;
 use requests::{Parsed, Parser};
@@ -65,9 +65,9 @@ impl Transactions {
         operation: &'static str,
         request: Request<T>,
         work: impl FnOnce(Call, T) -> F,
-    ) -> Result<Response<R>, Status>
+    ) -> Reply<R>
     where
-        F: Future<Output = Result<Response<R>, Failed>>,
+        F: Future<Output = Reply<R, Failed>>,
     {
         let timer = self.service.metrics().request(PROTOCOL.name, operation);
         let deadline = request::deadline(&request, self.service.limits().request_time);
@@ -92,7 +92,7 @@ impl Transactions {
         token.parse::<TransactionId>().map_err(|cause| self.failed(cause))
     }
 
-    async fn run(&self, call: Call, message: proto::CommitRequest) -> Result<Response<Frame>, Failed> {
+    async fn run(&self, call: Call, message: proto::CommitRequest) -> Reply<Frame, Failed> {
         let bounds = call.bounds(&self.service);
         let is_large = message.encoded_len() > INLINE_BYTES_MAX;
         let parser = Parser::new(&self.store, &bounds);
@@ -115,7 +115,7 @@ impl Transactions {
         &self,
         call: Call,
         message: proto::BeginRequest,
-    ) -> Result<Response<proto::BeginResponse>, Failed> {
+    ) -> Reply<proto::BeginResponse, Failed> {
         let proto::BeginRequest { isolation, durability, async_interval_millis, at } = message;
         let modes = requests::modes(isolation, durability, async_interval_millis, at)?;
         let begun = self.open.begin(&call.caller, modes).await;
@@ -128,7 +128,7 @@ impl Transactions {
         }))
     }
 
-    async fn run_in(&self, call: Call, message: proto::ExecuteRequest) -> Result<Response<Frame>, Failed> {
+    async fn run_in(&self, call: Call, message: proto::ExecuteRequest) -> Reply<Frame, Failed> {
         let id = self.id(&message.transaction)?;
         let bounds = call.bounds(&self.service);
         let is_large = message.encoded_len() > INLINE_BYTES_MAX;
@@ -145,7 +145,7 @@ impl Transactions {
         &self,
         call: Call,
         message: proto::CommitOpenRequest,
-    ) -> Result<Response<proto::CommitOpenResponse>, Failed> {
+    ) -> Reply<proto::CommitOpenResponse, Failed> {
         let id = self.id(&message.transaction)?;
         let answer = self.open.commit(&call.caller, id).await.map_err(|failure| self.failed(failure))?;
         let appends = answer.results.iter().filter_map(|result| result.as_ref().err());
@@ -157,7 +157,7 @@ impl Transactions {
         &self,
         call: Call,
         message: proto::RollbackRequest,
-    ) -> Result<Response<proto::RollbackResponse>, Failed> {
+    ) -> Reply<proto::RollbackResponse, Failed> {
         let id = self.id(&message.transaction)?;
         self.open.roll_back(&call.caller, id).map_err(|failure| self.failed(failure))?;
         Ok(Response::new(proto::RollbackResponse {}))
@@ -171,32 +171,26 @@ fn blocking_if<R>(is_long: bool, work: impl FnOnce() -> R) -> R {
 
 #[tonic::async_trait]
 impl transactions_server::Transactions for Transactions {
-    async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<Frame>, Status> {
+    async fn commit(&self, request: Request<proto::CommitRequest>) -> Reply<Frame> {
         self.call("transact", request, |call, message| self.run(call, message)).await
     }
 
-    async fn begin(
-        &self,
-        request: Request<proto::BeginRequest>,
-    ) -> Result<Response<proto::BeginResponse>, Status> {
+    async fn begin(&self, request: Request<proto::BeginRequest>) -> Reply<proto::BeginResponse> {
         self.call("begin", request, |call, message| self.open_transaction(call, message)).await
     }
 
-    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Result<Response<Frame>, Status> {
+    async fn execute(&self, request: Request<proto::ExecuteRequest>) -> Reply<Frame> {
         self.call("execute", request, |call, message| self.run_in(call, message)).await
     }
 
     async fn commit_open(
         &self,
         request: Request<proto::CommitOpenRequest>,
-    ) -> Result<Response<proto::CommitOpenResponse>, Status> {
+    ) -> Reply<proto::CommitOpenResponse> {
         self.call("commit", request, |call, message| self.commit_transaction(call, message)).await
     }
 
-    async fn rollback(
-        &self,
-        request: Request<proto::RollbackRequest>,
-    ) -> Result<Response<proto::RollbackResponse>, Status> {
+    async fn rollback(&self, request: Request<proto::RollbackRequest>) -> Reply<proto::RollbackResponse> {
         self.call("rollback", request, |call, message| self.roll_back(call, message)).await
     }
 }

@@ -5,9 +5,12 @@ mod access;
 #[path = "../../../../promql/tests/it/allocations.rs"]
 mod allocations;
 mod bombs;
+#[path = "../../../core/tests/cluster/mod.rs"]
+mod cluster;
 mod ending;
 mod events;
 mod health;
+mod in_cluster;
 mod limits;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;

@@ -19,7 +19,7 @@ use ropewalk_auth::{BrowserSession, Caller, Credentials};
 use ropewalk_wire::Code;
 
 use crate::app::App;
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 
 /// Name of the cookie of a session.
 pub(super) const SESSION_COOKIE: &str = "ropewalk_session";
@@ -37,7 +37,7 @@ pub(crate) async fn authenticate(app: &App, request: &mut Request) -> Result<(),
     admit(app, request).await.map_err(|problem| refuse(problem, is_by_script))
 }
 
-async fn admit(app: &App, request: &mut Request) -> Result<(), Problem> {
+async fn admit(app: &App, request: &mut Request) -> Result<()> {
     let caller = match session(app, request)? {
         Some(session) => {
             let caller = session.caller().clone();
@@ -66,7 +66,7 @@ fn refuse(problem: Problem, is_by_script: bool) -> Response {
 }
 
 /// The session of a request without `Authorization`, if it carries the cookie of a live one.
-fn session(app: &App, request: &Request) -> Result<Option<BrowserSession>, Problem> {
+fn session(app: &App, request: &Request) -> Result<Option<BrowserSession>> {
     let headers = request.headers();
     if headers.contains_key(AUTHORIZATION) {
         return Ok(None);
@@ -90,7 +90,7 @@ pub(super) fn session_cookie(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, cookie)| cookie)
 }
 
-async fn caller(app: &App, given: Result<Given, Problem>, peer: Option<IpAddr>) -> Result<Caller, Problem> {
+async fn caller(app: &App, given: Result<Given>, peer: Option<IpAddr>) -> Result<Caller> {
     let given = given?;
     let credentials = match &given {
         Given::Nothing => Credentials::None,
@@ -108,7 +108,7 @@ enum Given {
 }
 
 impl Given {
-    fn read(headers: &HeaderMap) -> Result<Self, Problem> {
+    fn read(headers: &HeaderMap) -> Result<Self> {
         let refuse = |what: &str| Problem::new(Code::Unauthenticated, format!("Authorization: {what}"));
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let Some(value) = values.next() else { return Ok(Self::Nothing) };
@@ -131,7 +131,7 @@ impl Given {
 }
 
 /// Rejects headers over the limit, as far as the listener let them through.
-pub(crate) fn limit_headers(app: &App, request: &Request) -> Result<(), Problem> {
+pub(crate) fn limit_headers(app: &App, request: &Request) -> Result<()> {
     let bytes: usize =
         request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let most = app.settings.header_bytes_max;

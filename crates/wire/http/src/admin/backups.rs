@@ -1,18 +1,16 @@
 //! Backups of the complete database into the directory that the server's settings name.
 
 use axum::Json;
-use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_auth::{Caller, Needs, Resource};
+use ropewalk_auth::{Needs, Resource};
 use ropewalk_wire::NamedBackup;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::kit::body::NoBody;
-use crate::kit::path::Named;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::Result;
 use crate::route::Route;
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -82,11 +80,8 @@ struct ListedBackupsOut {
     get, path = "/v1/backups", operation_id = "list_backups", tag = "backups",
     responses((status = 200, description = "Their names.", body = ListedBackupsOut)),
 )]
-async fn list(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<ListedBackupsOut>, Problem> {
-    let names = app.service.list_backups(&caller).await?;
+async fn list(at: PathRequest) -> Result<Json<ListedBackupsOut>> {
+    let names = at.app.service.list_backups(&at.caller).await?;
     let backups = names.into_iter().map(|name| ListedBackupOut { name }).collect();
     Ok(Json(ListedBackupsOut { backups }))
 }
@@ -100,12 +95,8 @@ async fn list(
     post, path = "/v1/backups", operation_id = "create_backup", tag = "backups",
     responses((status = 201, description = "Made.", body = BackupOut)),
 )]
-async fn create(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    NoBody: NoBody,
-) -> Result<(StatusCode, Json<BackupOut>), Problem> {
-    let backup = app.service.backup(&caller, None).await?;
+async fn create(at: PathRequest, NoBody: NoBody) -> Result<(StatusCode, Json<BackupOut>)> {
+    let backup = at.app.service.backup(&at.caller, None).await?;
     Ok((StatusCode::CREATED, Json(backup.into())))
 }
 
@@ -115,15 +106,10 @@ async fn create(
     params(BackupName),
     responses(
         (status = 201, description = "Made.", body = BackupOut),
-        (status = 409, description = "There is something of this name: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "There is something of this name: `already_exists`."),
     ),
 )]
-async fn create_named(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(BackupName { backup: name }): Named<BackupName>,
-    NoBody: NoBody,
-) -> Result<(StatusCode, Json<BackupOut>), Problem> {
-    let backup = app.service.backup(&caller, Some(&name)).await?;
+async fn create_named(at: PathRequest<BackupName>, NoBody: NoBody) -> Result<(StatusCode, Json<BackupOut>)> {
+    let backup = at.app.service.backup(&at.caller, Some(&at.names.backup)).await?;
     Ok((StatusCode::CREATED, Json(backup.into())))
 }

@@ -17,9 +17,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use crate::app::App;
-use crate::kit::body::{JsonText, NoBody, from_json};
-use crate::kit::path::Named;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::body::{JsonText, NoBody};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 /// Shows that a report comes from a node of the cluster: the secret is in the database of each.
@@ -37,7 +37,7 @@ pub(crate) fn routes() -> Vec<Route> {
 }
 
 /// The cluster of this node.
-fn cluster(app: &App) -> Result<&Arc<dyn Cluster>, Problem> {
+fn cluster(app: &App) -> Result<&Arc<dyn Cluster>> {
     app.service.cluster().ok_or_else(|| WireError::not_found("this node belongs to no cluster").into())
 }
 
@@ -264,10 +264,10 @@ struct SteppedDownOut {
     post, path = "/v1/cluster/step-down", operation_id = "step_down", tag = "access",
     responses(
         (status = 200, description = "This node no longer leads.", body = SteppedDownOut),
-        (status = 404, description = "This node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "This node belongs to no cluster: `not_found`."),
     ),
 )]
-async fn step_down(State(app): State<App>, NoBody: NoBody) -> Result<Json<SteppedDownOut>, Problem> {
+async fn step_down(State(app): State<App>, NoBody: NoBody) -> Result<Json<SteppedDownOut>> {
     let cluster = cluster(&app)?;
     let SteppedDown { node, term, within } = run_unpinned(|| cluster.step_down())?;
     Ok(Json(SteppedDownOut { node, term, leads_within_ms: within.as_millis() as u64 }))
@@ -304,16 +304,12 @@ struct RemovedOut {
     params(NodeName),
     responses(
         (status = 200, description = "Removed.", body = RemovedOut),
-        (status = 404, description = "There is no such node, or this node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such node, or this node belongs to no cluster: `not_found`."),
     ),
 )]
-async fn remove(
-    State(app): State<App>,
-    Named(NodeName { node }): Named<NodeName>,
-    NoBody: NoBody,
-) -> Result<Json<RemovedOut>, Problem> {
-    let cluster = cluster(&app)?;
-    let RemovedMember { node, addresses, reports } = run_unpinned(|| cluster.remove(&node))?;
+async fn remove(at: PathRequest<NodeName>, NoBody: NoBody) -> Result<Json<RemovedOut>> {
+    let cluster = cluster(&at.app)?;
+    let RemovedMember { node, addresses, reports } = run_unpinned(|| cluster.remove(&at.names.node))?;
     let addresses = addresses.map(|addresses| addresses.urls().to_vec());
     Ok(Json(RemovedOut { node, addresses, reports }))
 }
@@ -351,13 +347,9 @@ struct ReportOut {
 }
 
 /// Takes the report of a follower.
-async fn report(
-    State(app): State<App>,
-    headers: HeaderMap,
-    text: JsonText,
-) -> Result<Json<ReportOut>, Problem> {
+async fn report(State(app): State<App>, headers: HeaderMap, text: JsonText) -> Result<Json<ReportOut>> {
     let cluster = cluster(&app)?;
-    let given: ReportIn = text.parse(|text| from_json(text)).await?;
+    let given: ReportIn = text.json().await?;
     let addresses = NodeAddresses::parse(&given.addresses).map_err(Problem::invalid_field)?;
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let hashes = text(&HASHES).map(str::to_owned);

@@ -12,20 +12,20 @@ use axum::http::{HeaderMap, Method};
 use ropewalk_auth::Caller;
 
 use crate::app::App;
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 use crate::settings::Cors;
 use crate::settings::hosts::Hosts;
 
 /// Rejects a request for another host with 421, and one that changes data for a page of another origin with
 /// 403.
-pub(crate) fn check(app: &App, request: &Request) -> Result<(), Problem> {
+pub(crate) fn check(app: &App, request: &Request) -> Result<()> {
     if request.extensions().get::<Caller>().is_some() {
         return Ok(());
     }
     verdict(&app.settings.hosts, &app.settings.cors, request)
 }
 
-fn verdict(hosts: &Hosts, cors: &Cors, request: &Request) -> Result<(), Problem> {
+fn verdict(hosts: &Hosts, cors: &Cors, request: &Request) -> Result<()> {
     let authority = request
         .uri()
         .authority()
@@ -63,7 +63,7 @@ fn verdict(hosts: &Hosts, cors: &Cors, request: &Request) -> Result<(), Problem>
 }
 
 /// The one host that the headers name; clients of HTTP/1.0 may name none.
-fn host(headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
+fn host(headers: &HeaderMap) -> Result<Option<Authority>> {
     let mut values = headers.get_all(HOST).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let authority = value.to_str().ok().and_then(|text| text.parse().ok());

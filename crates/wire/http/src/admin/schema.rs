@@ -1,11 +1,9 @@
 //! The contents of the database in outline: stores, collections, tables and series stores, with their sizes.
 
-use axum::extract::{Extension, State};
 use axum::response::Response;
 use ropewalk::tables::{Column, TablesError, shown};
 use ropewalk::{Database, Error};
 use ropewalk_auth::{Caller, Needs, Right};
-use ropewalk_http_kit::response::json;
 use ropewalk_sql::{SqlError, hide_rebuilds, type_name};
 use ropewalk_transactions::code_of;
 use ropewalk_wire::{Bounds, Code, Service, WireError};
@@ -13,8 +11,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::app::App;
-use crate::kit::problem::Problem;
+use crate::kit::counted::counted;
+use crate::kit::path::PathRequest;
+use crate::kit::problem::Result;
 use crate::route::Route;
 
 /// Most stores, collections, tables, and series stores.
@@ -114,7 +113,7 @@ struct SeriesSize {
     get, path = "/v1/schema", operation_id = "get_schema", tag = "stores",
     responses((status = 200, description = "All of them, by name.", body = SchemaOut)),
 )]
-async fn schema(State(app): State<App>, Extension(caller): Extension<Caller>) -> Result<Response, Problem> {
+async fn schema(PathRequest { app, caller, .. }: PathRequest) -> Result<Response> {
     let service = &app.service;
     let bounds = Bounds::new(service);
     let encoded = || {
@@ -122,9 +121,7 @@ async fn schema(State(app): State<App>, Extension(caller): Extension<Caller>) ->
         serde_json::to_vec(&found).map_err(|error| WireError::new(Code::Internal, format!("schema: {error}")))
     };
     let out = service.run_blocking_limited(encoded).await?;
-    let mut memory = service.answer_memory().connection().reservation();
-    memory.try_cover(out.len())?;
-    Ok(json(memory.hold(out)))
+    counted(service, out)
 }
 
 /// The error of reading the declared projections.

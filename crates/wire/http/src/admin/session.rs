@@ -22,7 +22,7 @@ use super::auth::{SESSION_COOKIE, session_cookie};
 use super::users::{RolesIn, roles_out};
 use crate::app::App;
 use crate::kit::body::NoBody;
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -63,7 +63,7 @@ impl SessionOut {
 }
 
 /// A cookie with the attributes of ours; without a value it removes the cookie.
-fn cookie(app: &App, value: &str) -> Result<HeaderValue, Problem> {
+fn cookie(app: &App, value: &str) -> Result<HeaderValue> {
     let secure = if app.settings.secure_cookies { "; Secure" } else { "" };
     let age = if value.is_empty() { "; Max-Age=0" } else { "" };
     let text = format!("{SESSION_COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{age}");
@@ -99,7 +99,7 @@ async fn begin(
     in_session: Option<Extension<BrowserSession>>,
     request_headers: HeaderMap,
     NoBody: NoBody,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     if in_session.is_some() {
         // Sessions that begin one another would have no longest life.
         return Err(Problem::invalid("a session begins with credentials, not with another session"));
@@ -118,7 +118,7 @@ async fn begin(
     delete, path = "/v1/session", operation_id = "end_session", tag = "access",
     responses((status = 204, description = "Ended. The response removes the cookie.")),
 )]
-async fn end(State(app): State<App>, headers: HeaderMap, NoBody: NoBody) -> Result<Response, Problem> {
+async fn end(State(app): State<App>, headers: HeaderMap, NoBody: NoBody) -> Result<Response> {
     if let Some(value) = session_cookie(&headers) {
         app.service.access().end_session(value);
     }

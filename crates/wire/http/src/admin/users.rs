@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
-use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_auth::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
+use axum::response::Response;
+use ropewalk_auth::{Needs, Resource, Right, Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::app::App;
-use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::body::{JsonText, NoBody};
+use crate::kit::counted::counted_json;
 use crate::kit::encode::time;
-use crate::kit::path::Named;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::params::{PageParams, Params};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 const ADMIN: Needs = Needs::admin(Resource::AllStores);
@@ -80,6 +81,11 @@ pub(super) fn roles_out(roles: Roles) -> RolesIn {
         .into_iter()
         .map(|(store, rights)| (store, rights.into_iter().map(RightName::from).collect()))
         .collect()
+}
+
+/// Approximate bytes.
+fn bytes(roles: &Roles) -> usize {
+    roles.iter().map(|(store, rights)| store.len() + 16 * rights.len()).sum()
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -159,6 +165,9 @@ impl From<UserInfo> for UserOut {
 #[schema(as = Users)]
 struct UsersOut {
     users: Vec<UserOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -189,6 +198,10 @@ impl From<TokenInfo> for TokenOut {
 #[schema(as = Tokens)]
 struct TokensOut {
     tokens: Vec<TokenOut>,
+    /// `after` of the next page; absent on the last page. It is not a name, and the token before it may be dropped
+    /// meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -204,14 +217,15 @@ struct CreatedTokenOut {
 /// The users, by name.
 #[utoipa::path(
     get, path = "/v1/users", operation_id = "list_users", tag = "access",
-    responses((status = 200, description = "All of them, without anything of their passwords.", body = UsersOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them, without anything of their passwords. It ends after 4 MiB of roles, too.", body = UsersOut)),
 )]
-async fn list_users(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<UsersOut>, Problem> {
-    let users = app.service.access().users(&caller)?;
-    Ok(Json(UsersOut { users: users.into_iter().map(UserOut::from).collect() }))
+async fn list_users(at: PathRequest) -> Result<Response> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let users = at.app.service.access().users_after(&at.caller, page.after())?.map(Ok::<_, Problem>);
+    let (users, next) = page.fill(users, |user| user.name.clone(), |user| bytes(&user.roles))?;
+    let users = users.into_iter().map(UserOut::from).collect();
+    counted_json(&at.app.service, &UsersOut { users, next })
 }
 
 /// Creates a user.
@@ -223,17 +237,13 @@ async fn list_users(
     request_body = UserIn,
     responses(
         (status = 201, description = "Created."),
-        (status = 409, description = "There is a user of this name: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "There is a user of this name: `already_exists`."),
     ),
 )]
-async fn create_user(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(UserName { user }): Named<UserName>,
-    body: JsonText,
-) -> Result<StatusCode, Problem> {
-    let given: UserIn = body.parse(|text| from_json(text)).await?;
-    app.service.access().create_user(&caller, &user, &given.password, roles_in(given.roles)).await?;
+async fn create_user(at: PathRequest<UserName>, body: JsonText) -> Result<StatusCode> {
+    let UserIn { password, roles } = body.json().await?;
+    let access = at.app.service.access();
+    access.create_user(&at.caller, &at.names.user, &password, roles_in(roles)).await?;
     Ok(StatusCode::CREATED)
 }
 
@@ -243,13 +253,8 @@ async fn create_user(
     params(UserName),
     responses((status = 204, description = "Dropped.")),
 )]
-async fn drop_user(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(UserName { user }): Named<UserName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    app.service.access().drop_user(&caller, &user).await?;
+async fn drop_user(at: PathRequest<UserName>, NoBody: NoBody) -> Result<StatusCode> {
+    at.app.service.access().drop_user(&at.caller, &at.names.user).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -260,14 +265,9 @@ async fn drop_user(
     request_body = PasswordIn,
     responses((status = 204, description = "The old password is no longer valid.")),
 )]
-async fn set_password(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(UserName { user }): Named<UserName>,
-    body: JsonText,
-) -> Result<StatusCode, Problem> {
-    let given: PasswordIn = body.parse(|text| from_json(text)).await?;
-    app.service.access().set_password(&caller, &user, &given.password).await?;
+async fn set_password(at: PathRequest<UserName>, body: JsonText) -> Result<StatusCode> {
+    let PasswordIn { password } = body.json().await?;
+    at.app.service.access().set_password(&at.caller, &at.names.user, &password).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -277,13 +277,9 @@ async fn set_password(
     params(UserRole),
     responses((status = 204, description = "The user has the right.")),
 )]
-async fn grant(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(UserRole { user, store, right }): Named<UserRole>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    app.service.access().grant(&caller, &user, &store, right.into()).await?;
+async fn grant(at: PathRequest<UserRole>, NoBody: NoBody) -> Result<StatusCode> {
+    let UserRole { user, store, right } = at.names;
+    at.app.service.access().grant(&at.caller, &user, &store, right.into()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -293,27 +289,24 @@ async fn grant(
     params(UserRole),
     responses((status = 204, description = "The user no longer has the right.")),
 )]
-async fn revoke(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(UserRole { user, store, right }): Named<UserRole>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    app.service.access().revoke(&caller, &user, &store, right.into()).await?;
+async fn revoke(at: PathRequest<UserRole>, NoBody: NoBody) -> Result<StatusCode> {
+    let UserRole { user, store, right } = at.names;
+    at.app.service.access().revoke(&at.caller, &user, &store, right.into()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The API tokens, oldest first, without the tokens themselves, which are not stored.
 #[utoipa::path(
     get, path = "/v1/tokens", operation_id = "list_tokens", tag = "access",
-    responses((status = 200, description = "Their names, rights and times.", body = TokensOut)),
+    params(PageParams),
+    responses((status = 200, description = "A page of them: names, rights and times. It ends after 4 MiB of roles, too.", body = TokensOut)),
 )]
-async fn list_tokens(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<TokensOut>, Problem> {
-    let tokens = app.service.access().tokens(&caller)?;
-    Ok(Json(TokensOut { tokens: tokens.into_iter().map(TokenOut::from).collect() }))
+async fn list_tokens(at: PathRequest) -> Result<Response> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let tokens = at.app.service.access().tokens_after(&at.caller, page.after())?.map(Ok::<_, Problem>);
+    let (tokens, next) = page.fill(tokens, TokenInfo::place, |token| bytes(&token.roles))?;
+    let tokens = tokens.into_iter().map(TokenOut::from).collect();
+    counted_json(&at.app.service, &TokensOut { tokens, next })
 }
 
 /// Creates an API token, which is returned in this response and never again.
@@ -322,16 +315,12 @@ async fn list_tokens(
     request_body = TokenIn,
     responses((status = 201, description = "Created.", body = CreatedTokenOut)),
 )]
-async fn create_token(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    body: JsonText,
-) -> Result<(StatusCode, Json<CreatedTokenOut>), Problem> {
-    let given: TokenIn = body.parse(|text| from_json(text)).await?;
+async fn create_token(at: PathRequest, body: JsonText) -> Result<(StatusCode, Json<CreatedTokenOut>)> {
+    let given: TokenIn = body.json().await?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
     let expires = given.expires_in_seconds.map(|seconds| now + i64::from(seconds) * 1_000_000);
-    let access = app.service.access();
-    let (info, token) = access.create_token(&caller, &given.name, roles_in(given.roles), expires).await?;
+    let access = at.app.service.access();
+    let (info, token) = access.create_token(&at.caller, &given.name, roles_in(given.roles), expires).await?;
     Ok((StatusCode::CREATED, Json(CreatedTokenOut { token, info: info.into() })))
 }
 
@@ -341,12 +330,7 @@ async fn create_token(
     params(TokenId),
     responses((status = 204, description = "It is no longer valid.")),
 )]
-async fn drop_token(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(TokenId { id }): Named<TokenId>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    app.service.access().drop_token(&caller, &id).await?;
+async fn drop_token(at: PathRequest<TokenId>, NoBody: NoBody) -> Result<StatusCode> {
+    at.app.service.access().drop_token(&at.caller, &at.names.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

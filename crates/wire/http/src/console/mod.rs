@@ -20,7 +20,7 @@ use ropewalk_http_kit::encoding::Encoding;
 use ropewalk_wire::Code;
 
 use crate::app::App;
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 use crate::route::Route;
 use crate::settings::console::ConsoleFile;
 
@@ -49,7 +49,7 @@ async fn to_folder() -> Redirect {
     Redirect::temporary(FOLDER)
 }
 
-async fn file(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
+async fn file(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Result<Response> {
     let path = uri.path().strip_prefix(FOLDER).unwrap_or_default();
     let is_hashed = path.starts_with(HASHED);
     let wanted = if is_hashed { path } else { PAGE };
@@ -58,7 +58,7 @@ async fn file(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Result<Re
     respond(found.ok_or_else(missing)?, is_hashed, &headers)
 }
 
-fn respond(file: &ConsoleFile, is_hashed: bool, headers: &HeaderMap) -> Result<Response, Problem> {
+fn respond(file: &ConsoleFile, is_hashed: bool, headers: &HeaderMap) -> Result<Response> {
     let cached = if is_hashed { "public, max-age=31536000, immutable" } else { "no-cache" };
     let about = [
         (CONTENT_TYPE, HeaderValue::from_static(file.media_type())),

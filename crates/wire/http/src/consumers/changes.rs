@@ -8,9 +8,7 @@ use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::{RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -27,11 +25,11 @@ use ropewalk_wire::{Code, Service, WireError};
 use tokio::time::Instant;
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::events::subscribe::{Follow, Frames};
 use crate::kit::encode::{EXACT, Payload, exact_asked, put_base64, put_event_of, put_string, put_time};
 use crate::kit::params::Params;
-use crate::kit::problem::Problem;
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::kit::stream::NDJSON;
 use crate::route::Route;
 
@@ -69,11 +67,9 @@ pub(crate) fn routes() -> Vec<Route> {
     responses((status = 200, description = "Commits from the first that the log holds, or as asked.", body = String, content_type = "application/x-ndjson")),
 )]
 async fn changes(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    PathRequest { app, caller, query, .. }: PathRequest,
     headers: HeaderMap,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let mut params = Params::parse(query.as_deref())?;
     let (from, last) = (params.number("from")?, params.number("last")?);
     let since = params.one("since")?.map(|text| time_micros(&text)).transpose()?;
@@ -125,7 +121,7 @@ fn in_range(
     name: &str,
     allowed: RangeInclusive<u64>,
     follow: bool,
-) -> Result<Option<u64>, Problem> {
+) -> Result<Option<u64>> {
     let Some(found) = value else { return Ok(None) };
     if !follow {
         return Err(Problem::invalid_parameter(format!(
@@ -141,7 +137,7 @@ fn in_range(
 }
 
 /// A time in the query string, microseconds since 1970.
-fn time_micros(text: &str) -> Result<i64, Problem> {
+fn time_micros(text: &str) -> Result<i64> {
     match from_text(text, Type::TIMESTAMPTZ) {
         Ok(Value::Timestamptz(micros)) => Ok(micros),
         _ => Err(Problem::invalid_parameter(format!(

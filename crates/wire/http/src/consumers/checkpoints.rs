@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::body::{JsonText, NoBody};
 use crate::kit::encode::time;
-use crate::kit::params::{MustExist, PageParams, Params};
+use crate::kit::params::{MustExist, PageParams};
 use crate::kit::path::{PathRequest, StoreAndConsumer, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::Result;
 use crate::route::{Route, STORE};
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -75,13 +75,9 @@ struct CheckpointIn {
     params(StoreName, MustExist, PageParams),
     responses((status = 200, description = "A page of them.", body = CheckpointsOut)),
 )]
-async fn list_checkpoints(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-) -> Result<Json<CheckpointsOut>, Problem> {
-    let mut params = Params::parse(asked.as_deref())?;
-    let (asked, page) = (params.asked(&store)?, params.page()?);
-    params.finish()?;
-    let checkpoints = app.service.checkpoints(&caller, asked)?;
+async fn list_checkpoints(at: PathRequest<StoreName>) -> Result<Json<CheckpointsOut>> {
+    let (store, page) = at.asked_page()?;
+    let checkpoints = at.app.service.checkpoints(&at.caller, store)?;
     let found = checkpoints.list_after(page.after(), page.sought()).map_err(WireError::from)?;
     let (found, next) = page.cut(found, |one| &one.name);
     Ok(Json(CheckpointsOut { checkpoints: found.into_iter().map(ListedOut::from).collect(), next }))
@@ -93,17 +89,10 @@ async fn list_checkpoints(
     params(StoreAndConsumer, MustExist),
     responses((status = 200, description = "Its last reported position.", body = CheckpointOut)),
 )]
-async fn get_checkpoint(
-    PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, query: asked }: PathRequest<
-        StoreAndConsumer,
-    >,
-) -> Result<Json<CheckpointOut>, Problem> {
-    let position = app
-        .service
-        .checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?
-        .get(&consumer)
-        .map_err(WireError::from)?;
-    Ok(Json(CheckpointOut { consumer, position: position.map(|position| position.0) }))
+async fn get_checkpoint(at: PathRequest<StoreAndConsumer>) -> Result<Json<CheckpointOut>> {
+    let checkpoints = at.app.service.checkpoints(&at.caller, at.asked_store()?)?;
+    let position = checkpoints.get(&at.names.consumer).map_err(WireError::from)?;
+    Ok(Json(CheckpointOut { consumer: at.names.consumer, position: position.map(|position| position.0) }))
 }
 
 /// Stores the checkpoint of a consumer. Responds when it is durable.
@@ -113,14 +102,10 @@ async fn get_checkpoint(
     request_body = CheckpointIn,
     responses((status = 200, description = "Kept.", body = CheckpointOut)),
 )]
-async fn put_checkpoint(
-    PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, .. }: PathRequest<
-        StoreAndConsumer,
-    >,
-    body: JsonText,
-) -> Result<Json<CheckpointOut>, Problem> {
+async fn put_checkpoint(at: PathRequest<StoreAndConsumer>, body: JsonText) -> Result<Json<CheckpointOut>> {
+    let PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, .. } = at;
     let checkpoints = app.service.checkpoints(&caller, &store)?;
-    let CheckpointIn { position } = body.parse(|text| from_json(text)).await?;
+    let CheckpointIn { position } = body.json().await?;
     app.service.write(|| checkpoints.set(&consumer, Position(position))).await?;
     Ok(Json(CheckpointOut { consumer, position: Some(position) }))
 }
@@ -131,13 +116,8 @@ async fn put_checkpoint(
     params(StoreAndConsumer, MustExist),
     responses((status = 204, description = "Deleted, or it did not exist.")),
 )]
-async fn delete_checkpoint(
-    PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, query: asked }: PathRequest<
-        StoreAndConsumer,
-    >,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    let checkpoints = app.service.checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?;
-    app.service.write(|| checkpoints.remove(&consumer)).await?;
+async fn delete_checkpoint(at: PathRequest<StoreAndConsumer>, NoBody: NoBody) -> Result<StatusCode> {
+    let checkpoints = at.app.service.checkpoints(&at.caller, at.asked_store()?)?;
+    at.app.service.write(|| checkpoints.remove(&at.names.consumer)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

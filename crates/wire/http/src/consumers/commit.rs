@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::response::Response;
 use ropewalk::changes::{Change, ChangedPart, ChangedRow, ChangedRows, ChangedSamples};
 use ropewalk::documents::lang::Value;
@@ -24,10 +23,9 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::changes::{Separate, damaged, put_head, put_others, put_write};
-use crate::app::App;
 use crate::kit::encode::{Payload, put_event_of, put_string};
-use crate::kit::path::Named;
-use crate::kit::problem::Problem;
+use crate::kit::path::PathRequest;
+use crate::kit::problem::Result;
 use crate::route::Route;
 
 /// Most bytes of the parts of a response; a commit may have 64 MiB.
@@ -95,15 +93,12 @@ struct CommitOut {
     params(CommitNumber),
     responses((status = 200, description = "The commit.", body = CommitOut)),
 )]
-async fn commit(
-    State(app): State<App>,
-    Named(CommitNumber { seq }): Named<CommitNumber>,
-) -> Result<Response, Problem> {
-    let service = &app.service;
+async fn commit(at: PathRequest<CommitNumber>) -> Result<Response> {
+    let service = &at.app.service;
     let mut memory = service.answer_memory().connection().reservation();
     memory.try_cover(RESPONSE_BYTES_MAX)?;
     let db = service.database();
-    let out = service.run_blocking_limited(|| read(db, Seq(seq))).await?;
+    let out = service.run_blocking_limited(|| read(db, Seq(at.names.seq))).await?;
     memory.shrink_to(out.len());
     Ok(json(memory.hold(out)))
 }

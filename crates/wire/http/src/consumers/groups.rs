@@ -21,11 +21,12 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::kit::body::{BodyProblem, JsonText, NoBody, from_json};
+use crate::kit::counted::counted;
 use crate::kit::encode::{put_event, put_string, put_time, time};
 use crate::kit::json::{EventOut, Object, QueryIn};
 use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndGroup, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::Result;
 use crate::route::{Route, STORE};
 
 /// Default number of events of one take, and of parked events in one response.
@@ -161,6 +162,11 @@ fn of_group(store: &str) -> AskedStore<'_> {
     AskedStore { name: store, must_exist: false }
 }
 
+/// The group in a path.
+fn group_of(at: &PathRequest<StoreAndGroup>) -> Result<ConsumerGroup> {
+    Ok(at.app.service.group(&at.caller, of_group(&at.names.store), &at.names.group)?)
+}
+
 /// A request to one group, with its body.
 struct GroupRequest<T> {
     app: App,
@@ -173,11 +179,10 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<App> for GroupRequest<T> 
 
     async fn from_request(request: Request, app: &App) -> Result<Self, BodyProblem> {
         let (mut parts, body) = request.into_parts();
-        let PathRequest { app, caller, names: StoreAndGroup { store, group }, .. } =
-            PathRequest::from_request_parts(&mut parts, app).await?;
-        let body = JsonText::from_request(Request::from_parts(parts, body), &app).await?;
-        let group = app.service.group(&caller, of_group(&store), &group).map_err(Problem::from)?;
-        Ok(Self { app, group, asked: body.parse(|text| from_json(text)).await? })
+        let at = PathRequest::from_request_parts(&mut parts, app).await?;
+        let body = JsonText::from_request(Request::from_parts(parts, body), app).await?;
+        let group = group_of(&at)?;
+        Ok(Self { app: at.app, group, asked: body.json().await? })
     }
 }
 
@@ -187,14 +192,10 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<App> for GroupRequest<T> 
     params(StoreName, MustExist, PageParams),
     responses((status = 200, description = "A page of them.", body = GroupsOut)),
 )]
-async fn list_groups(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-) -> Result<Json<GroupsOut>, Problem> {
-    let mut params = Params::parse(asked.as_deref())?;
-    let (asked, page) = (params.asked(&store)?, params.page()?);
-    params.finish()?;
-    let groups = app.service.groups(&caller, Right::Read, asked)?;
-    let found = app.service.run_blocking_limited(|| -> Result<GroupsOut, Error> {
+async fn list_groups(at: PathRequest<StoreName>) -> Result<Json<GroupsOut>> {
+    let (store, page) = at.asked_page()?;
+    let groups = at.app.service.groups(&at.caller, Right::Read, store)?;
+    let found = at.app.service.run_blocking_limited(|| -> Result<GroupsOut, Error> {
         let (names, next) = page.cut(groups.names_after(page.after(), page.sought())?, String::as_str);
         let states = names.iter().map(|name| GroupOut::of(&groups.group(name)?));
         Ok(GroupsOut { groups: states.collect::<Result<_, Error>>()?, next })
@@ -208,11 +209,9 @@ async fn list_groups(
     params(StoreAndGroup),
     responses((status = 200, description = "The group.", body = GroupOut)),
 )]
-async fn get_group(
-    PathRequest { app, caller, names: StoreAndGroup { store, group }, .. }: PathRequest<StoreAndGroup>,
-) -> Result<Json<GroupOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let status = app.service.run_blocking_limited(|| GroupOut::of(&group)).await;
+async fn get_group(at: PathRequest<StoreAndGroup>) -> Result<Json<GroupOut>> {
+    let group = group_of(&at)?;
+    let status = at.app.service.run_blocking_limited(|| GroupOut::of(&group)).await;
     Ok(Json(status.map_err(WireError::from)?))
 }
 
@@ -229,14 +228,9 @@ async fn get_group(
         (status = 201, description = "Created.", body = GroupOut),
     ),
 )]
-async fn put_group(
-    PathRequest { app, caller, names: StoreAndGroup { store, group }, query: asked }: PathRequest<
-        StoreAndGroup,
-    >,
-    body: JsonText,
-) -> Result<(StatusCode, Json<GroupOut>), Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let groups = app.service.groups(&caller, Right::Admin, store)?;
+async fn put_group(at: PathRequest<StoreAndGroup>, body: JsonText) -> Result<(StatusCode, Json<GroupOut>)> {
+    let groups = at.app.service.groups(&at.caller, Right::Admin, at.asked_store()?)?;
+    let group = &at.names.group;
     let (settings, after) = body
         .parse(|text| {
             let asked = from_json::<GroupIn>(text)?;
@@ -245,10 +239,10 @@ async fn put_group(
         })
         .await?;
     let write = || {
-        let created = groups.create(&group, settings, after)?;
-        Ok((created, GroupOut::of(&groups.group(&group)?)?))
+        let created = groups.create(group, settings, after)?;
+        Ok((created, GroupOut::of(&groups.group(group)?)?))
     };
-    let (created, status) = app.service.write(write).await?;
+    let (created, status) = at.app.service.write(write).await?;
     Ok((if created { StatusCode::CREATED } else { StatusCode::OK }, Json(status)))
 }
 
@@ -258,16 +252,14 @@ async fn put_group(
     params(StoreAndGroup),
     responses((status = 204, description = "Deleted.")),
 )]
-async fn delete_group(
-    PathRequest { app, caller, names: StoreAndGroup { store, group }, .. }: PathRequest<StoreAndGroup>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    let groups = app.service.groups(&caller, Right::Admin, of_group(&store))?;
+async fn delete_group(at: PathRequest<StoreAndGroup>, NoBody: NoBody) -> Result<StatusCode> {
+    let StoreAndGroup { store, group } = &at.names;
+    let groups = at.app.service.groups(&at.caller, Right::Admin, of_group(store))?;
     let write = || {
-        groups.group(&group)?;
-        groups.delete(&group)
+        groups.group(group)?;
+        groups.delete(group)
     };
-    app.service.write(write).await?;
+    at.app.service.write(write).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -320,7 +312,7 @@ fn put_owned(out: &mut Vec<u8>, event: &SequencedEvent) {
     request_body = TakeIn,
     responses((status = 200, description = "The leased events, possibly none.", body = LeaseOut)),
 )]
-async fn take(GroupRequest { app, group, asked }: GroupRequest<TakeIn>) -> Result<Response, Problem> {
+async fn take(GroupRequest { app, group, asked }: GroupRequest<TakeIn>) -> Result<Response> {
     let (lease, wait) = (asked.lease_ms.map(Duration::from_millis), Duration::from_millis(asked.wait_ms));
     let taken = app.service.take(&group, asked.max.unwrap_or(BATCH), lease, wait).await?;
     let mut out = Vec::new();
@@ -434,9 +426,7 @@ fn positions(asked: Option<Vec<u64>>) -> Option<Vec<Position>> {
     request_body = LeasedIn,
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
-async fn acknowledge(
-    GroupRequest { app, group, asked }: GroupRequest<LeasedIn>,
-) -> Result<Json<SettledOut>, Problem> {
+async fn acknowledge(GroupRequest { app, group, asked }: GroupRequest<LeasedIn>) -> Result<Json<SettledOut>> {
     let which = positions(asked.positions);
     let settled = app.service.write(|| group.acknowledge(asked.lease, which.as_deref())).await?;
     Ok(Json(settled.into()))
@@ -449,9 +439,7 @@ async fn acknowledge(
     request_body = RetryIn,
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
-async fn retry(
-    GroupRequest { app, group, asked }: GroupRequest<RetryIn>,
-) -> Result<Json<SettledOut>, Problem> {
+async fn retry(GroupRequest { app, group, asked }: GroupRequest<RetryIn>) -> Result<Json<SettledOut>> {
     let (which, pause) = (positions(asked.positions), asked.pause_ms.map(Duration::from_millis));
     let write = || group.retry(asked.lease, which.as_deref(), pause, &asked.reason);
     Ok(Json(app.service.write(write).await?.into()))
@@ -464,7 +452,7 @@ async fn retry(
     request_body = ParkIn,
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
-async fn park(GroupRequest { app, group, asked }: GroupRequest<ParkIn>) -> Result<Json<SettledOut>, Problem> {
+async fn park(GroupRequest { app, group, asked }: GroupRequest<ParkIn>) -> Result<Json<SettledOut>> {
     let which = positions(asked.positions);
     let settled = app.service.write(|| group.park(asked.lease, which.as_deref(), &asked.reason)).await?;
     Ok(Json(settled.into()))
@@ -488,9 +476,7 @@ struct ExtendedOut {
     request_body = ExtendIn,
     responses((status = 200, description = "Durable.", body = ExtendedOut)),
 )]
-async fn extend(
-    GroupRequest { app, group, asked }: GroupRequest<ExtendIn>,
-) -> Result<Json<ExtendedOut>, Problem> {
+async fn extend(GroupRequest { app, group, asked }: GroupRequest<ExtendIn>) -> Result<Json<ExtendedOut>> {
     let lease_time = asked.lease_ms.map(Duration::from_millis);
     let (settled, until) = app.service.write(|| group.extend(asked.lease, lease_time)).await?;
     Ok(Json(ExtendedOut { done: settled.done, until: time(until) }))
@@ -528,15 +514,13 @@ struct ParkedEventOut {
     ),
     responses((status = 200, description = "A page of them.", body = ParkedOut)),
 )]
-async fn parked(
-    PathRequest { app, caller, names: StoreAndGroup { store, group }, query }: PathRequest<StoreAndGroup>,
-) -> Result<Response, Problem> {
-    let mut params = Params::parse(query.as_deref())?;
+async fn parked(at: PathRequest<StoreAndGroup>) -> Result<Response> {
+    let mut params = Params::parse(at.query.as_deref())?;
     let after = params.number("after")?.map(Position);
     let limit = params.number("limit")?.unwrap_or(BATCH as u64).min(PARKED_MAX);
     params.finish()?;
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let found = app.service.run_blocking_limited(|| group.parked(after, limit as usize)).await;
+    let group = group_of(&at)?;
+    let found = at.app.service.run_blocking_limited(|| group.parked(after, limit as usize)).await;
     let mut out = b"{\"parked\":".to_vec();
     put_list(&mut out, &found.map_err(WireError::from)?, |out, one| {
         out.extend_from_slice(b"{\"tries\":");
@@ -550,9 +534,7 @@ async fn parked(
         out.push(b'}');
     });
     out.push(b'}');
-    let mut memory = app.service.answer_memory().connection().reservation();
-    memory.try_cover(out.len())?;
-    Ok(json(memory.hold(out)))
+    counted(&at.app.service, out)
 }
 
 /// Hands parked events out again, at once and with all their tries.
@@ -562,9 +544,7 @@ async fn parked(
     request_body = ParkedIn,
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
-async fn replay(
-    GroupRequest { app, group, asked }: GroupRequest<ParkedIn>,
-) -> Result<Json<SettledOut>, Problem> {
+async fn replay(GroupRequest { app, group, asked }: GroupRequest<ParkedIn>) -> Result<Json<SettledOut>> {
     let which = positions(asked.positions);
     Ok(Json(app.service.write(|| group.replay(which.as_deref())).await?.into()))
 }
@@ -576,9 +556,7 @@ async fn replay(
     request_body = ParkedIn,
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
-async fn discard(
-    GroupRequest { app, group, asked }: GroupRequest<ParkedIn>,
-) -> Result<Json<SettledOut>, Problem> {
+async fn discard(GroupRequest { app, group, asked }: GroupRequest<ParkedIn>) -> Result<Json<SettledOut>> {
     let which = positions(asked.positions);
     Ok(Json(app.service.write(|| group.discard(which.as_deref())).await?.into()))
 }

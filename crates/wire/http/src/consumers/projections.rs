@@ -5,21 +5,21 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ropewalk::Database;
 use ropewalk_auth::{Needs, Resource, Right};
-use ropewalk_http_kit::response::json;
 use ropewalk_sql::{
     DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
-    Session, SqlError, parked_at, projection_at, projections_at, state,
+    Session, SqlError, parked_at, projection_at, projections_after, state,
 };
-use ropewalk_wire::{Code, WireError, run_unpinned};
+use ropewalk_wire::{Bounds, Code, WireError, run_unpinned};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::body::{JsonText, NoBody};
+use crate::kit::counted::counted_json;
 use crate::kit::encode::time;
-use crate::kit::params::Params;
+use crate::kit::params::{PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndProjection, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::route::{Route, STORE};
 
 /// Most parked events of one response.
@@ -126,6 +126,19 @@ struct ProjectionOut {
     on: Vec<RuleBody>,
 }
 
+impl ProjectionOut {
+    /// Approximate bytes.
+    fn bytes(&self) -> usize {
+        let rule =
+            |rule: &RuleBody| rule.types.iter().chain(&rule.statements).map(String::len).sum::<usize>();
+        let names = self.tables.iter().chain(&self.collections).map(String::len).sum::<usize>();
+        self.name.len()
+            + self.error.as_ref().map_or(0, String::len)
+            + names
+            + self.on.iter().map(rule).sum::<usize>()
+    }
+}
+
 impl From<ProjectionInfo> for ProjectionOut {
     fn from(info: ProjectionInfo) -> Self {
         let (state, error) = (info.state(), info.error().map(str::to_owned));
@@ -174,6 +187,9 @@ impl From<DamagedProjection> for ProjectionOut {
 #[schema(as = Projections)]
 struct ProjectionsOut {
     projections: Vec<ProjectionOut>,
+    /// `after` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
 }
 
 /// Which event.
@@ -248,18 +264,17 @@ fn unknown(store: &str, projection: &str) -> Problem {
 }
 
 /// The state of a projection of this store.
-fn found(db: &Database, store: &str, projection: &str) -> Result<ProjectionInfo, Problem> {
+fn found(db: &Database, store: &str, projection: &str) -> Result<ProjectionInfo> {
     let info = projection_at(db, &db.snapshot(), projection).map_err(refused)?;
     info.filter(|info| info.def.store == store).ok_or_else(|| unknown(store, projection))
 }
 
+/// A request to a projection.
+type InProjection = PathRequest<StoreAndProjection>;
+
 /// Changes a projection of this store.
-async fn change(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-    change: ProjectionChange,
-) -> Result<Json<ProjectionOut>, Problem> {
+async fn change(at: InProjection, change: ProjectionChange) -> Result<Json<ProjectionOut>> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. } = at;
     app.service.check(&caller, Right::Admin, &store)?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
@@ -273,23 +288,31 @@ async fn change(
 /// The projections of a store, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/projections", operation_id = "list_projections", tag = "consumers",
-    params(StoreName),
-    responses((status = 200, description = "All of them.", body = ProjectionsOut)),
+    params(StoreName, PageParams),
+    responses((status = 200, description = "A page of them. It ends after 4 MiB of declarations, too.", body = ProjectionsOut)),
 )]
-async fn list_projections(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-) -> Result<Json<ProjectionsOut>, Problem> {
+async fn list_projections(at: PathRequest<StoreName>) -> Result<Response> {
+    let PathRequest { app, caller, names: StoreName { store }, query } = at;
+    let page = Params::only_page(query.as_deref())?;
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
     // A name that no store may have is an error, not an empty list.
     db.events(&store).map_err(WireError::from)?;
-    let all =
-        app.service.run_blocking_limited(|| projections_at(db, &db.snapshot())).await.map_err(refused)?;
-    let readable = all.readable.into_iter().filter(|info| info.def.store == store).map(ProjectionOut::from);
-    // The store of a damaged declaration may not be known.
-    let is_listed = |damaged: &DamagedProjection| damaged.store == store || damaged.store.is_empty();
-    let damaged = all.damaged.into_iter().filter(is_listed).map(ProjectionOut::from);
-    Ok(Json(ProjectionsOut { projections: readable.chain(damaged).collect() }))
+    let bounds = Bounds::new(&app.service);
+    let read = || {
+        let snapshot = db.snapshot();
+        let entries = projections_after(db, &snapshot, &store, page.after()).map(
+            |entry| -> Result<ProjectionOut, Problem> {
+                bounds.look().map_err(WireError::from)?;
+                Ok(entry
+                    .map_err(refused)?
+                    .map_or_else(|damaged| ProjectionOut::from(*damaged), ProjectionOut::from))
+            },
+        );
+        bounds.run(|| page.fill(entries, |one| one.name.clone(), ProjectionOut::bytes))
+    };
+    let (projections, next) = app.service.run_blocking_limited(read).await?;
+    counted_json(&app.service, &ProjectionsOut { projections, next })
 }
 
 /// The state of a projection.
@@ -298,14 +321,11 @@ async fn list_projections(
     params(StoreAndProjection),
     responses((status = 200, description = "The projection.", body = ProjectionOut)),
 )]
-async fn get_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-) -> Result<Json<ProjectionOut>, Problem> {
-    app.service.check(&caller, Right::Read, &store)?;
-    let db = app.service.database();
-    let info = app.service.run_blocking_limited(|| found(db, &store, &projection)).await?;
+async fn get_projection(at: InProjection) -> Result<Json<ProjectionOut>> {
+    let StoreAndProjection { store, projection } = &at.names;
+    at.app.service.check(&at.caller, Right::Read, store)?;
+    let db = at.app.service.database();
+    let info = at.app.service.run_blocking_limited(|| found(db, store, projection)).await?;
     Ok(Json(info.into()))
 }
 
@@ -320,14 +340,10 @@ async fn get_projection(
         (status = 409, description = "It has this version or a greater one, or another projection writes one of the tables or collections: `already_exists`."),
     ),
 )]
-async fn put_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-    body: JsonText,
-) -> Result<(StatusCode, Json<ProjectionOut>), Problem> {
+async fn put_projection(at: InProjection, body: JsonText) -> Result<(StatusCode, Json<ProjectionOut>)> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. } = at;
     app.service.check(&caller, Right::Admin, &store)?;
-    let asked: ProjectionIn = body.parse(|text| from_json(text)).await?;
+    let asked: ProjectionIn = body.json().await?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
     run_unpinned(|| {
@@ -345,12 +361,8 @@ async fn put_projection(
     params(StoreAndProjection),
     responses((status = 204, description = "Deleted.")),
 )]
-async fn delete_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
-        StoreAndProjection,
-    >,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+async fn delete_projection(at: InProjection, NoBody: NoBody) -> Result<StatusCode> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. } = at;
     app.service.check(&caller, Right::Admin, &store)?;
     app.service.wait_for_write_capacity().await?;
     let db = app.service.database();
@@ -367,11 +379,8 @@ async fn delete_projection(
     params(StoreAndProjection),
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
-async fn pause_projection(
-    request: PathRequest<StoreAndProjection>,
-    NoBody: NoBody,
-) -> Result<Json<ProjectionOut>, Problem> {
-    change(request, ProjectionChange::Pause).await
+async fn pause_projection(at: InProjection, NoBody: NoBody) -> Result<Json<ProjectionOut>> {
+    change(at, ProjectionChange::Pause).await
 }
 
 /// Continues after a pause.
@@ -380,11 +389,8 @@ async fn pause_projection(
     params(StoreAndProjection),
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
-async fn resume_projection(
-    request: PathRequest<StoreAndProjection>,
-    NoBody: NoBody,
-) -> Result<Json<ProjectionOut>, Problem> {
-    change(request, ProjectionChange::Resume).await
+async fn resume_projection(at: InProjection, NoBody: NoBody) -> Result<Json<ProjectionOut>> {
+    change(at, ProjectionChange::Resume).await
 }
 
 /// Builds new outputs from the first event, next to the live ones, and replaces them in one commit.
@@ -393,11 +399,8 @@ async fn resume_projection(
     params(StoreAndProjection),
     responses((status = 200, description = "The request is durable; the state is `rebuilding` until it ends.", body = ProjectionOut)),
 )]
-async fn rebuild_projection(
-    request: PathRequest<StoreAndProjection>,
-    NoBody: NoBody,
-) -> Result<Json<ProjectionOut>, Problem> {
-    change(request, ProjectionChange::Rebuild).await
+async fn rebuild_projection(at: InProjection, NoBody: NoBody) -> Result<Json<ProjectionOut>> {
+    change(at, ProjectionChange::Rebuild).await
 }
 
 /// Applies the failing event or parked events again.
@@ -407,12 +410,9 @@ async fn rebuild_projection(
     request_body = PositionIn,
     responses((status = 200, description = "The request is durable.", body = ProjectionOut)),
 )]
-async fn retry_projection(
-    request: PathRequest<StoreAndProjection>,
-    body: JsonText,
-) -> Result<Json<ProjectionOut>, Problem> {
-    let asked: PositionIn = body.parse(|text| from_json(text)).await?;
-    change(request, ProjectionChange::Retry(asked.position)).await
+async fn retry_projection(at: InProjection, body: JsonText) -> Result<Json<ProjectionOut>> {
+    let asked: PositionIn = body.json().await?;
+    change(at, ProjectionChange::Retry(asked.position)).await
 }
 
 /// Skips the failing event, or discards a parked one.
@@ -422,12 +422,9 @@ async fn retry_projection(
     request_body = PositionIn,
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
-async fn skip_projection(
-    request: PathRequest<StoreAndProjection>,
-    body: JsonText,
-) -> Result<Json<ProjectionOut>, Problem> {
-    let asked: PositionIn = body.parse(|text| from_json(text)).await?;
-    change(request, ProjectionChange::Skip(asked.position)).await
+async fn skip_projection(at: InProjection, body: JsonText) -> Result<Json<ProjectionOut>> {
+    let asked: PositionIn = body.json().await?;
+    change(at, ProjectionChange::Skip(asked.position)).await
 }
 
 /// The parked events of a projection, by position.
@@ -440,11 +437,8 @@ async fn skip_projection(
     ),
     responses((status = 200, description = "A page of them, with the statement and the error of each.", body = AllParkedOut)),
 )]
-async fn parked_of_projection(
-    PathRequest { app, caller, names: StoreAndProjection { store, projection }, query }: PathRequest<
-        StoreAndProjection,
-    >,
-) -> Result<Response, Problem> {
+async fn parked_of_projection(at: InProjection) -> Result<Response> {
+    let PathRequest { app, caller, names: StoreAndProjection { store, projection }, query } = at;
     let mut params = Params::parse(query.as_deref())?;
     let (after, limit) = (params.number("after")?, params.number("limit")?);
     params.finish()?;
@@ -457,10 +451,5 @@ async fn parked_of_projection(
         parked_at(db, &db.snapshot(), &projection, generation, (after, limit)).map_err(refused)
     };
     let parked = app.service.run_blocking_limited(read).await?;
-    let page = AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() };
-    let out = serde_json::to_vec(&page)
-        .map_err(|error| Problem::new(Code::Internal, format!("parked events: {error}")))?;
-    let mut memory = app.service.answer_memory().connection().reservation();
-    memory.try_cover(out.len())?;
-    Ok(json(memory.hold(out)))
+    counted_json(&app.service, &AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() })
 }

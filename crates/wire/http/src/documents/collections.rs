@@ -1,26 +1,26 @@
 //! Databases, collections and indexes.
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
 use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk::documents::{Collection, Definition, DocumentsError, ID_INDEX, Index, OnDelete};
-use ropewalk_auth::{Caller, Needs, Resource, Right};
+use ropewalk_auth::{Needs, Resource, Right};
 use ropewalk_http_kit::response::json;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use super::queries::CollectionName;
+use super::queries::{AtCollection, CollectionName};
 use super::requests::{CollectionIn, IndexIn, fields};
-use super::{DocumentContext, InDatabase, Place, refused};
-use crate::app::App;
+use super::{DocumentContext, Place, refused};
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::{PageParams, Params};
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::route::{DATABASE, Route};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -51,11 +51,7 @@ pub(crate) struct DatabaseName {
     pub(crate) database: String,
 }
 
-impl InDatabase for DatabaseName {
-    fn database(&self) -> &str {
-        &self.database
-    }
-}
+in_database!(database: DatabaseName);
 
 /// `{database}`, `{collection}` and `{index}`.
 #[derive(Deserialize, IntoParams)]
@@ -71,11 +67,7 @@ struct IndexName {
     index: String,
 }
 
-impl InDatabase for IndexName {
-    fn database(&self) -> &str {
-        &self.database
-    }
-}
+in_database!(database: IndexName);
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Databases)]
@@ -164,14 +156,10 @@ struct IndexesOut {
     params(PageParams),
     responses((status = 200, description = "A page of those that have a collection.", body = DatabasesOut)),
 )]
-async fn databases(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<DatabasesOut>, Problem> {
-    let page = Params::only_page(query.as_deref())?;
-    let may_read = |name: &str| caller.may(Right::Read, Some(name));
-    let documents = app.service.database().documents();
+async fn databases(at: PathRequest) -> Result<Json<DatabasesOut>> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let may_read = |name: &str| at.caller.may(Right::Read, Some(name));
+    let documents = at.app.service.database().documents();
     let found = documents.databases_after(page.after(), page.sought(), may_read).map_err(refused)?;
     let (databases, next) = page.cut(found, String::as_str);
     Ok(Json(DatabasesOut { databases, next }))
@@ -187,7 +175,7 @@ fn no_database(name: &str) -> Problem {
     params(DatabaseName),
     responses((status = 200, description = "It has a collection.", body = DatabaseOut)),
 )]
-async fn database(Place { context, .. }: Place<DatabaseName>) -> Result<Json<DatabaseOut>, Problem> {
+async fn database(Place { context, .. }: Place<DatabaseName>) -> Result<Json<DatabaseOut>> {
     context.named()?;
     let _permit = context.reading()?;
     let look = || {
@@ -213,10 +201,7 @@ async fn database(Place { context, .. }: Place<DatabaseName>) -> Result<Json<Dat
     request_body = QuotaIn,
     responses((status = 204, description = "It counts from here on.")),
 )]
-async fn put_quota(
-    Place { context, .. }: Place<DatabaseName>,
-    body: JsonText,
-) -> Result<StatusCode, Problem> {
+async fn put_quota(Place { context, .. }: Place<DatabaseName>, body: JsonText) -> Result<StatusCode> {
     context.named()?;
     let QuotaIn { bytes } = context.parse(body, |text| from_json(text)).await?;
     context.change((0, true), Durability::Sync, |tx| tx.set_quota(&context.database, bytes)).await?;
@@ -229,10 +214,7 @@ async fn put_quota(
     params(DatabaseName),
     responses((status = 204, description = "Dropped.")),
 )]
-async fn drop_database(
-    Place { context, .. }: Place<DatabaseName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+async fn drop_database(Place { context, .. }: Place<DatabaseName>, NoBody: NoBody) -> Result<StatusCode> {
     context.named()?;
     let dropped =
         context.change((0, true), Durability::Sync, |tx| tx.drop_database(&context.database)).await?;
@@ -252,13 +234,13 @@ async fn drop_database(
 async fn collections(
     Place { context, .. }: Place<DatabaseName>,
     RawQuery(query): RawQuery,
-) -> Result<Json<CollectionsOut>, Problem> {
+) -> Result<Json<CollectionsOut>> {
     context.named()?;
     let mut params = Params::parse(query.as_deref())?;
     let (glob, page) = (params.one("glob")?, params.page()?);
     params.finish()?;
     let _permit = context.reading()?;
-    let look = || -> Result<CollectionsOut, Problem> {
+    let look = || -> Result<CollectionsOut> {
         let listed = |name: String| {
             let collection = context.collection(&name)?;
             let count = context.count(&collection).map_err(refused)?;
@@ -276,11 +258,7 @@ fn optional(doc: Option<&DocBuf>) -> Value<'_> {
     doc.map_or(Value::Null, |doc| Value::Document(doc.doc()))
 }
 
-fn described(
-    context: &DocumentContext,
-    collection: &Collection,
-    definition: &Definition,
-) -> Result<Vec<u8>, Problem> {
+fn described(context: &DocumentContext, collection: &Collection, definition: &Definition) -> Result<Vec<u8>> {
     let count = context.count(collection).map_err(refused)?;
     let number =
         |number: Option<u64>| number.map_or(Value::Null, |number| Value::Int64(number.cast_signed()));
@@ -316,7 +294,7 @@ fn described(
     params(CollectionName),
     responses((status = 200, description = "The collection.", body = CollectionOut)),
 )]
-async fn look(Place { context, name }: Place<CollectionName>) -> Result<Response, Problem> {
+async fn look(Place { context, name }: AtCollection) -> Result<Response> {
     let _permit = context.reading()?;
     let (collection, definition) = context.existing(&name.collection)?;
     let text = context.run_blocking_limited(|| described(&context, &collection, &definition)).await?;
@@ -333,7 +311,7 @@ async fn look(Place { context, name }: Place<CollectionName>) -> Result<Response
         (status = 201, description = "Made.", body = CollectionOut),
     ),
 )]
-async fn create(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+async fn create(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let options = context.parse(body, |text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
     let collection = context.collection(&name.collection)?;
     let created = context.change((0, true), Durability::Sync, |tx| {
@@ -356,10 +334,7 @@ async fn create(Place { context, name }: Place<CollectionName>, body: JsonText) 
     params(CollectionName),
     responses((status = 204, description = "Dropped.")),
 )]
-async fn drop_collection(
-    Place { context, name }: Place<CollectionName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+async fn drop_collection(Place { context, name }: AtCollection, NoBody: NoBody) -> Result<StatusCode> {
     let collection = context.collection(&name.collection)?;
     if !context.change((0, true), Durability::Sync, |tx| tx.drop_collection(&collection)).await? {
         context.existing(&name.collection)?;
@@ -391,7 +366,7 @@ fn put_index(out: &mut Writer, index: &Index) {
     params(CollectionName),
     responses((status = 200, description = "All of them, the one on `_id` first.", body = IndexesOut)),
 )]
-async fn indexes(Place { context, name }: Place<CollectionName>) -> Result<Response, Problem> {
+async fn indexes(Place { context, name }: AtCollection) -> Result<Response> {
     let _permit = context.reading()?;
     let (_, definition) = context.existing(&name.collection)?;
     let mut out = Writer::new();
@@ -429,13 +404,13 @@ struct IndexOut {
     responses(
         (status = 200, description = "It was there.", body = IndexOut),
         (status = 201, description = "Made.", body = IndexOut),
-        (status = 409, description = "Documents break its uniqueness, or there is one with other options: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "Documents break its uniqueness, or there is one with other options: `already_exists`."),
     ),
 )]
 async fn create_index(
-    Place { context, name }: Place<CollectionName>,
+    Place { context, name }: AtCollection,
     body: JsonText,
-) -> Result<(StatusCode, Json<IndexOut>), Problem> {
+) -> Result<(StatusCode, Json<IndexOut>)> {
     let def = context.parse(body, |text| from_json::<IndexIn<'_>>(text)?.def()).await?;
     let collection = context.collection(&name.collection)?;
     let new =
@@ -456,10 +431,7 @@ async fn create_index(
     params(IndexName),
     responses((status = 204, description = "Dropped.")),
 )]
-async fn drop_index(
-    Place { context, name }: Place<IndexName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+async fn drop_index(Place { context, name }: Place<IndexName>, NoBody: NoBody) -> Result<StatusCode> {
     let (collection, _) = context.existing(&name.collection)?;
     context.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &name.index)).await?;
     Ok(StatusCode::NO_CONTENT)

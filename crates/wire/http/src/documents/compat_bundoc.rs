@@ -35,11 +35,11 @@ use serde_json::{Map, Value as Schema, json};
 
 use super::requests::{self, number};
 use super::responses::{self, Answer};
-use super::{DocumentContext, InDatabase, Place, refused};
+use super::{DocumentContext, Place, refused};
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 /// Documents of a list by default.
@@ -96,32 +96,10 @@ struct At {
     path: String,
 }
 
-impl InDatabase for Project {
-    fn database(&self) -> &str {
-        &self.project
-    }
-}
-
-impl InDatabase for InCollection {
-    fn database(&self) -> &str {
-        &self.project
-    }
-}
-
-impl InDatabase for FieldIndex {
-    fn database(&self) -> &str {
-        &self.project
-    }
-}
-
-impl InDatabase for At {
-    fn database(&self) -> &str {
-        &self.project
-    }
-}
+in_database!(project: Project, InCollection, FieldIndex, At);
 
 /// The collection with the longest name that is a prefix of the path, and the rest: the `_id` of a document.
-fn resolved(context: &DocumentContext, path: &str) -> Result<Option<(Collection, String)>, Problem> {
+fn resolved(context: &DocumentContext, path: &str) -> Result<Option<(Collection, String)>> {
     let mut name = path;
     loop {
         let collection = context.collection(name)?;
@@ -151,7 +129,7 @@ fn put(document: &DocBuf) -> Response {
 }
 
 /// Only these fields, `_id` among them if it is named.
-fn only(fields: &[String]) -> Result<Option<Projection>, Problem> {
+fn only(fields: &[String]) -> Result<Option<Projection>> {
     if fields.is_empty() {
         return Ok(None);
     }
@@ -177,10 +155,7 @@ fn new_id(context: &DocumentContext) -> String {
 }
 
 /// `POST documents/{collection}`: 201 and the document.
-async fn insert(
-    Place { context, name: At { path, .. } }: Place<At>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn insert(Place { context, name: At { path, .. } }: Place<At>, body: JsonText) -> Result<Response> {
     let mut document = context.parse(body, |text| requests::document("the body", text)).await?;
     match document.doc().get("_id") {
         Some(Value::String(_)) => {}
@@ -201,7 +176,7 @@ async fn insert(
 async fn read(
     Place { context, name: At { path, .. } }: Place<At>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let mut params = Params::parse(query.as_deref())?;
     let permit = context.reading()?;
     let snapshot = context.service.database().snapshot();
@@ -235,7 +210,7 @@ const GROUP_DOCUMENTS_MAX: usize = 10_000;
 /// And bytes of them.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
-async fn group(context: &DocumentContext, glob: &str, params: Params) -> Result<Response, Problem> {
+async fn group(context: &DocumentContext, glob: &str, params: Params) -> Result<Response> {
     let mut filter = Writer::new();
     for (name, value) in params.rest() {
         // A value that parses as JSON is that value; any other is a text.
@@ -280,10 +255,7 @@ async fn group(context: &DocumentContext, glob: &str, params: Params) -> Result<
 
 /// `PATCH documents/{collection}/{id}`: the fields of the body replace those of the document. Returns the
 /// body.
-async fn merge(
-    Place { context, name: At { path, .. } }: Place<At>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn merge(Place { context, name: At { path, .. } }: Place<At>, body: JsonText) -> Result<Response> {
     let fields = context.parse(body, |text| requests::document("the body", text)).await?;
     let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
@@ -303,10 +275,7 @@ async fn merge(
 }
 
 /// `DELETE documents/{collection}/{id}`
-async fn remove(
-    Place { context, name: At { path, .. } }: Place<At>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+async fn remove(Place { context, name: At { path, .. } }: Place<At>, NoBody: NoBody) -> Result<StatusCode> {
     let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
         return Err(Problem::invalid_path("the path names no document"));
@@ -336,7 +305,7 @@ struct QueryIn<'a> {
 }
 
 impl QueryIn<'_> {
-    fn find(&self, context: &DocumentContext) -> Result<Find, Problem> {
+    fn find(&self, context: &DocumentContext) -> Result<Find> {
         let filter = requests::filter(self.query.map(RawValue::get), &context.options())?;
         let mut find = Find::matching(filter).skip(number("skip", self.skip)?);
         if self.limit > 0 {
@@ -355,7 +324,7 @@ impl QueryIn<'_> {
 }
 
 /// `POST documents/query`
-async fn query(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+async fn query(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response> {
     let context = Arc::new(context);
     let at = context.clone();
     let parse = move |text: &str| {
@@ -375,7 +344,7 @@ async fn query(Place { context, .. }: Place<Project>, body: JsonText) -> Result<
 async fn collections(
     Place { context, .. }: Place<Project>,
     RawQuery(query): RawQuery,
-) -> Result<Json<Schema>, Problem> {
+) -> Result<Json<Schema>> {
     let mut params = Params::parse(query.as_deref())?;
     let prefix = params.one("prefix")?.unwrap_or_default();
     params.finish()?;
@@ -385,7 +354,7 @@ async fn collections(
 }
 
 /// The options for a JSON Schema: its requirements on values, and its references.
-fn options_of(schema: Option<Schema>, protected: bool) -> Result<CollectionOptions, Problem> {
+fn options_of(schema: Option<Schema>, protected: bool) -> Result<CollectionOptions> {
     let mut references = Vec::new();
     let validator = match schema {
         None => None,
@@ -399,7 +368,7 @@ fn options_of(schema: Option<Schema>, protected: bool) -> Result<CollectionOptio
 
 /// Translates a schema to MongoDB's: `$schema` names the dialect and requires nothing, whole numbers are
 /// `integer` there, and `x-bundoc-ref` makes a reference.
-fn translated(schema: Schema, path: &str, references: &mut Vec<Reference>) -> Result<Schema, Problem> {
+fn translated(schema: Schema, path: &str, references: &mut Vec<Reference>) -> Result<Schema> {
     let Schema::Object(mut fields) = schema else { return Ok(schema) };
     fields.remove("$schema");
     if fields.get("type") == Some(&json!("integer")) {
@@ -423,7 +392,7 @@ fn translated(schema: Schema, path: &str, references: &mut Vec<Reference>) -> Re
     Ok(Schema::Object(fields))
 }
 
-fn reference_of(path: &str, reference: &Schema) -> Result<Reference, Problem> {
+fn reference_of(path: &str, reference: &Schema) -> Result<Reference> {
     let refuse =
         |what: &str| Err(Problem::invalid_field(format!("schema: x-bundoc-ref of {path:?}: {what}")));
     let Schema::Object(fields) = reference else { return refuse("an object is needed") };
@@ -458,7 +427,7 @@ struct CollectionIn {
 }
 
 /// `POST collections`
-async fn create(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+async fn create(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response> {
     let asked: CollectionIn = context.parse(body, |text| from_json(text)).await?;
     let options = options_of(asked.schema.clone(), asked.prevent_schema_override)?;
     let collection = context.collection(&asked.name)?;
@@ -487,7 +456,7 @@ async fn create(Place { context, .. }: Place<Project>, body: JsonText) -> Result
 /// `GET collections/{name}`
 async fn look(
     Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let (_, definition) = context.existing(&collection)?;
     let options = definition.options();
     let schema = options.validator.as_ref().and_then(|validator| validator.doc().get("$jsonSchema"));
@@ -510,7 +479,7 @@ struct ChangeIn {
 async fn change(
     Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
-) -> Result<Json<Schema>, Problem> {
+) -> Result<Json<Schema>> {
     let asked: ChangeIn = context.parse(body, |text| from_json(text)).await?;
     let (handle, definition) = context.existing(&collection)?;
     let mut options = definition.options().clone();
@@ -534,7 +503,7 @@ struct RulesIn<'a> {
 async fn rules(
     Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
-) -> Result<Json<Schema>, Problem> {
+) -> Result<Json<Schema>> {
     let parse = |text: &str| requests::document("rules", from_json::<RulesIn<'_>>(text)?.rules.get());
     let rules = context.parse(body, parse).await?;
     let (handle, definition) = context.existing(&collection)?;
@@ -547,14 +516,14 @@ async fn rules(
 async fn drop_collection(
     Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
     NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     let (handle, _) = context.existing(&collection)?;
     context.change((0, true), Durability::Sync, |tx| tx.drop_collection(&handle)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Drops the index on one field.
-async fn drop_on(context: &DocumentContext, name: &str, field: &str) -> Result<StatusCode, Problem> {
+async fn drop_on(context: &DocumentContext, name: &str, field: &str) -> Result<StatusCode> {
     let (collection, definition) = context.existing(name)?;
     let on_field = |fields: &[String]| fields.iter().map(String::as_str).eq([field]);
     let found = definition.indexes().iter().find(|index| on_field(&requests::fields(&index.def().fields)));
@@ -568,7 +537,7 @@ async fn drop_on(context: &DocumentContext, name: &str, field: &str) -> Result<S
 async fn drop_field_index(
     Place { context, name: FieldIndex { collection, field, .. } }: Place<FieldIndex>,
     NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     drop_on(&context, &collection, &field).await
 }
 
@@ -577,7 +546,7 @@ async fn drop_index(
     Place { context, .. }: Place<Project>,
     RawQuery(query): RawQuery,
     NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     let mut params = Params::parse(query.as_deref())?;
     let (collection, field) = (params.one("collection")?, params.one("field")?);
     params.finish()?;
@@ -588,10 +557,7 @@ async fn drop_index(
 }
 
 /// `GET indexes?collection`: the fields that have an index.
-async fn indexes(
-    Place { context, .. }: Place<Project>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<Schema>, Problem> {
+async fn indexes(Place { context, .. }: Place<Project>, RawQuery(query): RawQuery) -> Result<Json<Schema>> {
     let mut params = Params::parse(query.as_deref())?;
     let collection = params.one("collection")?;
     params.finish()?;
@@ -610,7 +576,7 @@ struct IndexIn {
 }
 
 /// `POST indexes`: an index on one field; with a `*` in the collection, on all that match.
-async fn create_index(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+async fn create_index(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response> {
     let asked: IndexIn = context.parse(body, |text| from_json(text)).await?;
     let def = IndexDef::on([asked.field.as_str()]);
     let group = asked.collection.contains('*');

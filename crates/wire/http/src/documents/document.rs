@@ -20,10 +20,11 @@ use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::{DocumentContext, InDatabase, Place, refused, requests};
+use super::responses::Canonical;
+use super::{DocumentContext, Place, refused, requests};
 use crate::kit::body::{JsonText, NoBody};
 use crate::kit::params::Params;
-use crate::kit::problem::{Problem, ProblemBody, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 use crate::route::{DATABASE, Route};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -50,10 +51,15 @@ pub(super) struct DocumentName {
     pub(super) id: String,
 }
 
-impl InDatabase for DocumentName {
-    fn database(&self) -> &str {
-        &self.database
-    }
+in_database!(database: DocumentName);
+
+/// The parameter `id` of [`Address`]. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+struct IdType {
+    /// Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON).
+    id: Option<String>,
 }
 
 /// Query parameters: the kind of `_id` in the path, and the form of the response.
@@ -63,7 +69,7 @@ struct Address {
 }
 
 impl Address {
-    fn read(id: &str, query: Option<&str>) -> Result<Self, Problem> {
+    fn read(id: &str, query: Option<&str>) -> Result<Self> {
         let mut params = Params::parse(query)?;
         let kind = params.one("id")?;
         let form = super::responses::form(params.flag("canonical")?);
@@ -101,7 +107,7 @@ fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
 }
 
 /// Rejects a write whose headers expect another document, or none.
-fn expected(headers: &HeaderMap, current: Option<&DocBuf>) -> Result<(), Problem> {
+fn expected(headers: &HeaderMap, current: Option<&DocBuf>) -> Result<()> {
     let refuse = |what: &str| Err(Problem::refused(Refusal::Precondition, what));
     match current {
         Some(current) => {
@@ -132,7 +138,7 @@ fn missing(id: &Owned) -> Problem {
 }
 
 /// A document as it will be stored: with this `_id`, in front.
-pub(super) fn with_id(id: Value<'_>, document: &DocBuf) -> Result<DocBuf, Problem> {
+pub(super) fn with_id(id: Value<'_>, document: &DocBuf) -> Result<DocBuf> {
     let mut out = Writer::new();
     out.put("_id", id);
     for (name, value) in document.doc() {
@@ -164,9 +170,7 @@ fn stored(
 #[utoipa::path(
     get, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "get_document", tag = "documents",
     params(
-        DocumentName,
-        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
-        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
+        DocumentName, IdType, Canonical,
         ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer."),
     ),
     responses(
@@ -178,7 +182,7 @@ async fn get(
     Place { context, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
     let _permit = context.reading()?;
     let collection = context.collection(&name.collection)?;
@@ -202,9 +206,7 @@ async fn get(
 #[utoipa::path(
     put, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "put_document", tag = "documents",
     params(
-        DocumentName,
-        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
-        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
+        DocumentName, IdType, Canonical,
         ("if-match" = Option<String>, Header, description = "Only in place of the document with this `ETag`."),
         ("if-none-match" = Option<String>, Header, description = "`*`: only if no document has this `_id`."),
     ),
@@ -212,7 +214,7 @@ async fn get(
     responses(
         (status = 200, description = "It took the place of another.", body = Object, headers(("etag" = String, description = "Of the document as it is now."))),
         (status = 201, description = "It is new.", body = Object, headers(("etag" = String, description = "Of the document as it is now."))),
-        (status = 409, description = "A unique index has its values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A unique index has its values: `already_exists`."),
     ),
 )]
 async fn put(
@@ -220,7 +222,7 @@ async fn put(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: JsonText,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
     let document = context.parse(body, |text| requests::document("the body", text)).await?;
     let document = with_id(id.value(), &document)?;
@@ -249,15 +251,13 @@ async fn put(
 #[utoipa::path(
     patch, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "patch_document", tag = "documents",
     params(
-        DocumentName,
-        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
-        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
+        DocumentName, IdType, Canonical,
         ("if-match" = Option<String>, Header, description = "Only the document with this `ETag`."),
     ),
     request_body = serde_json::Value,
     responses(
         (status = 200, description = "The document as it is now.", body = Object, headers(("etag" = String, description = "Of the document as it is now."))),
-        (status = 409, description = "A unique index has its values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A unique index has its values: `already_exists`."),
     ),
 )]
 async fn patch(
@@ -265,7 +265,7 @@ async fn patch(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: JsonText,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
     let options = context.options();
     let update = context.parse(body, move |text| requests::update(text, None, &options)).await?;
@@ -290,8 +290,7 @@ async fn patch(
 #[utoipa::path(
     delete, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "delete_document", tag = "documents",
     params(
-        DocumentName,
-        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        DocumentName, IdType,
         ("if-match" = Option<String>, Header, description = "Only the document with this `ETag`."),
     ),
     responses((status = 204, description = "Deleted.")),
@@ -301,7 +300,7 @@ async fn delete(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     let Address { id, .. } = Address::read(&name.id, query.as_deref())?;
     let collection = context.collection(&name.collection)?;
     let filter: Filter = id_filter(id.value());

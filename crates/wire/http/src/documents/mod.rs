@@ -11,6 +11,17 @@
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
 
+/// Implements [`InDatabase`] by the field with the name of the database.
+macro_rules! in_database {
+    ($field:ident: $($name:ty),+) => {
+        $(impl $crate::documents::InDatabase for $name {
+            fn database(&self) -> &str {
+                &self.$field
+            }
+        })+
+    };
+}
+
 pub(crate) mod collections;
 mod compat_bundoc;
 mod document;
@@ -40,7 +51,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::app::App;
 use crate::kit::body::JsonText;
 use crate::kit::path::Named;
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 use crate::route::Route;
 
 /// Attempts at a write that conflicts with others.
@@ -76,7 +87,7 @@ struct Place<N> {
 impl<N: InDatabase> FromRequestParts<App> for Place<N> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self> {
         let Named(name) = Named::<N>::from_request_parts(parts, app).await?;
         let caller = Extension::<Caller>::from_request_parts(parts, app).await;
         let Extension(caller) = caller.map_err(|error| Problem::new(Code::Internal, error.body_text()))?;
@@ -104,8 +115,8 @@ impl DocumentContext {
     async fn parse<T: Send + 'static>(
         &self,
         body: JsonText,
-        build: impl FnOnce(&str) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
+        build: impl FnOnce(&str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let bounds = self.bounds.clone();
         body.parse(move |text| bounds.run(|| build(text))).await
     }
@@ -116,22 +127,22 @@ impl DocumentContext {
     }
 
     /// Admits a read; hold the permit until the read has been sent.
-    fn reading(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    fn reading(&self) -> Result<OwnedSemaphorePermit> {
         Ok(self.service.admit_read(&self.caller, &self.database)?)
     }
 
     /// Rejects a name that no database may have.
-    fn named(&self) -> Result<(), Problem> {
+    fn named(&self) -> Result<()> {
         self.collection("any").map(drop)
     }
 
     /// A collection, which need not exist.
-    fn collection(&self, name: &str) -> Result<Collection, Problem> {
+    fn collection(&self, name: &str) -> Result<Collection> {
         self.documents().collection(&self.database, name).map_err(refused)
     }
 
     /// A collection that exists.
-    fn existing(&self, name: &str) -> Result<(Collection, Arc<Definition>), Problem> {
+    fn existing(&self, name: &str) -> Result<(Collection, Arc<Definition>)> {
         let collection = self.collection(name)?;
         let definition = collection.definition().map_err(refused)?;
         let unknown = || DocumentsError::UnknownCollection {
@@ -147,7 +158,7 @@ impl DocumentContext {
         &self,
         collection: &str,
         look: impl FnOnce(&mut DocumentsAt<'_>, &Collection) -> Result<R, DocumentsError>,
-    ) -> Result<R, Problem> {
+    ) -> Result<R> {
         let _permit = self.reading()?;
         let (collection, _) = self.existing(collection)?;
         let db = self.service.database();
@@ -178,24 +189,19 @@ impl DocumentContext {
     }
 
     /// Whether rules of this collection apply to the caller.
-    fn ruled(&self, collection: &Collection) -> Result<bool, Problem> {
+    fn ruled(&self, collection: &Collection) -> Result<bool> {
         let definition = collection.definition().map_err(refused)?;
         let ruled = definition.is_some_and(|definition| definition.options().rules.is_some());
         Ok(ruled && self.asked().is_some())
     }
 
     /// Names of the collections, or of those that match a glob, without those that rebuilds of projections fill.
-    fn collections(&self, glob: Option<&str>) -> Result<Vec<String>, Problem> {
+    fn collections(&self, glob: Option<&str>) -> Result<Vec<String>> {
         self.collections_after(glob, None, usize::MAX)
     }
 
     /// The first `max` of these names that come after `after`.
-    fn collections_after(
-        &self,
-        glob: Option<&str>,
-        after: Option<&str>,
-        max: usize,
-    ) -> Result<Vec<String>, Problem> {
+    fn collections_after(&self, glob: Option<&str>, after: Option<&str>, max: usize) -> Result<Vec<String>> {
         let db = self.service.database();
         let before = db.snapshot();
         let (mut found, mut after) = (Vec::new(), after.map(str::to_owned));
@@ -235,7 +241,7 @@ impl DocumentContext {
         size: (usize, bool),
         durability: Durability,
         work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError> + Send,
-    ) -> Result<R, Problem> {
+    ) -> Result<R> {
         self.change_for(self.asked(), size, durability, work).await
     }
 
@@ -246,7 +252,7 @@ impl DocumentContext {
         (bytes, long): (usize, bool),
         durability: Durability,
         mut work: impl FnMut(&mut DocumentsTx<'_>) -> Result<R, DocumentsError> + Send,
-    ) -> Result<R, Problem> {
+    ) -> Result<R> {
         let _in_flight = self.service.admit(&self.caller, &self.database, bytes).await?;
         let mut attempt = 1;
         loop {

@@ -19,11 +19,11 @@ use utoipa_axum::routes;
 use super::requests::{
     self, AggregateIn, CountIn, DeleteIn, DistinctIn, FindIn, FindTexts, InsertIn, ModifyIn, UpdateIn,
 };
-use super::responses::{self, Answer};
-use super::{DocumentContext, InDatabase, Place, refused};
+use super::responses::{self, Answer, Canonical};
+use super::{DocumentContext, Place, refused};
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::params::Params;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::problem::{Problem, Result};
 use crate::route::{DATABASE, Route};
 
 /// Most documents, or bytes, of an insert that is short work.
@@ -62,11 +62,10 @@ pub(super) struct CollectionName {
     pub(super) collection: String,
 }
 
-impl InDatabase for CollectionName {
-    fn database(&self) -> &str {
-        &self.database
-    }
-}
+/// A request to a collection.
+pub(super) type AtCollection = Place<CollectionName>;
+
+in_database!(database: CollectionName);
 
 /// The `_id` of each document, in order.
 #[derive(Serialize, ToSchema)]
@@ -138,10 +137,10 @@ struct DeletedOut {
     request_body = InsertIn<'static>,
     responses(
         (status = 200, description = "Inserted.", body = InsertedOut),
-        (status = 409, description = "One of them is there, or a unique index has its values: `already_exists`. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "One of them is there, or a unique index has its values: `already_exists`. Nothing was written."),
     ),
 )]
-async fn insert(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+async fn insert(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let parse = |text: &str| {
         let InsertIn { documents, durability } = from_json(text)?;
         let document = |(place, text): (usize, &&serde_json::value::RawValue)| {
@@ -180,7 +179,7 @@ async fn find(
     collection: &str,
     find: &Find,
     form: (bool, Form),
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let permit = context.reading()?;
     let (collection, _) = context.existing(collection)?;
     let snapshot = context.service.database().snapshot().engine().clone();
@@ -202,18 +201,18 @@ async fn find(
         ("hint" = Option<String>, Query, description = "By this index: its name or its fields, as JSON."),
         ("skip" = Option<u64>, Query, description = "Leaves out the first ones."),
         ("limit" = Option<u64>, Query, description = "At most so many."),
-        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
+        Canonical,
     ),
     responses(
         (status = 200, description = "Matching documents.", content((DocumentsOut = "application/json"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is JSON and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is JSON and NDJSON."),
     ),
 )]
 async fn list(
-    Place { context, name }: Place<CollectionName>,
+    Place { context, name }: AtCollection,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let lines = responses::lines(&headers)?;
     let mut params = Params::parse(query.as_deref())?;
     let texts = [params.one("filter")?, params.one("sort")?, params.one("projection")?, params.one("hint")?];
@@ -233,14 +232,14 @@ async fn list(
     request_body = FindIn<'static>,
     responses(
         (status = 200, description = "Matching documents.", content((DocumentsOut = "application/json"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is JSON and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is JSON and NDJSON."),
     ),
 )]
 async fn query(
-    Place { context, name }: Place<CollectionName>,
+    Place { context, name }: AtCollection,
     headers: HeaderMap,
     body: JsonText,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let lines = responses::lines(&headers)?;
     let options = context.options();
     let parse = move |text: &str| {
@@ -258,10 +257,7 @@ async fn query(
     request_body = CountIn<'static>,
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
-async fn count(
-    Place { context, name }: Place<CollectionName>,
-    body: JsonText,
-) -> Result<Json<CountOut>, Problem> {
+async fn count(Place { context, name }: AtCollection, body: JsonText) -> Result<Json<CountOut>> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: CountIn<'_> = from_json(text)?;
@@ -279,10 +275,7 @@ async fn count(
     request_body = DistinctIn<'static>,
     responses((status = 200, description = "The values.", body = ValuesOut)),
 )]
-async fn distinct(
-    Place { context, name }: Place<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn distinct(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: DistinctIn<'_> = from_json(text)?;
@@ -303,13 +296,10 @@ async fn distinct(
     request_body = AggregateIn<'static>,
     responses(
         (status = 200, description = "The result, at most 100 MiB.", body = DocumentsOut),
-        (status = 409, description = "A document written by `$out` or `$merge` violates a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A document written by `$out` or `$merge` violates a unique index: `already_exists`."),
     ),
 )]
-async fn aggregate(
-    Place { context, name }: Place<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn aggregate(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: AggregateIn<'_> = from_json(text)?;
@@ -377,10 +367,7 @@ fn aggregated(
     request_body = FindIn<'static>,
     responses((status = 200, description = "As MongoDB explains.", body = Object)),
 )]
-async fn explain(
-    Place { context, name }: Place<CollectionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn explain(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: FindIn<'_> = from_json(text)?;
@@ -410,10 +397,10 @@ pub(crate) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Upda
     request_body = UpdateIn<'static>,
     responses(
         (status = 200, description = "Done, for all that match or for none.", body = UpdatedOut),
-        (status = 409, description = "A unique index has the values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A unique index has the values: `already_exists`."),
     ),
 )]
-async fn update(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+async fn update(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: UpdateIn<'_> = from_json(text)?;
@@ -438,10 +425,7 @@ async fn update(Place { context, name }: Place<CollectionName>, body: JsonText) 
     request_body = DeleteIn<'static>,
     responses((status = 200, description = "Done, for all that match or for none.", body = DeletedOut)),
 )]
-async fn delete(
-    Place { context, name }: Place<CollectionName>,
-    body: JsonText,
-) -> Result<Json<DeletedOut>, Problem> {
+async fn delete(Place { context, name }: AtCollection, body: JsonText) -> Result<Json<DeletedOut>> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: DeleteIn<'_> = from_json(text)?;
@@ -460,10 +444,10 @@ async fn delete(
     request_body = ModifyIn<'static>,
     responses(
         (status = 200, description = "The document, or null when none matched.", body = DocumentOut),
-        (status = 409, description = "A unique index has the values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A unique index has the values: `already_exists`."),
     ),
 )]
-async fn modify(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+async fn modify(Place { context, name }: AtCollection, body: JsonText) -> Result<Response> {
     let options = context.options();
     let parse = move |text: &str| {
         let asked: ModifyIn<'_> = from_json(text)?;

@@ -16,34 +16,34 @@ use utoipa::ToSchema;
 
 use super::refused;
 use crate::kit::json::{DurabilityIn, Object};
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 
 /// Parses the document in `field`.
-pub(crate) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
+pub(crate) fn document(field: &str, text: &str) -> Result<DocBuf> {
     extjson_parser::parse(text).map_err(|error| Problem::from(error).within(field))
 }
 
-fn lang<T, E: Into<DocumentsError>>(field: &str, result: Result<T, E>) -> Result<T, Problem> {
+fn lang<T, E: Into<DocumentsError>>(field: &str, result: Result<T, E>) -> Result<T> {
     result.map_err(|error| refused(error.into()).within(field))
 }
 
-pub(crate) fn filter(text: Option<&str>, options: &Options) -> Result<Filter, Problem> {
+pub(crate) fn filter(text: Option<&str>, options: &Options) -> Result<Filter> {
     match text {
         None => Ok(Filter::all()),
         Some(text) => lang("filter", Filter::parse(document("filter", text)?.doc(), options)),
     }
 }
 
-fn sort(text: &str) -> Result<Sort, Problem> {
+fn sort(text: &str) -> Result<Sort> {
     lang("sort", Sort::parse(document("sort", text)?.doc()))
 }
 
-fn projection(text: &str, options: &Options) -> Result<Projection, Problem> {
+fn projection(text: &str, options: &Options) -> Result<Projection> {
     lang("projection", Projection::parse(document("projection", text)?.doc(), options))
 }
 
 /// An index by its name, or by its fields: `"a_1"`, `{"a": 1}`.
-fn hint(text: &str) -> Result<Hint, Problem> {
+fn hint(text: &str) -> Result<Hint> {
     let value = extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("hint"))?;
     match value.value() {
         Value::String(name) => Ok(Hint::Name(name.to_owned())),
@@ -58,7 +58,7 @@ fn hint(text: &str) -> Result<Hint, Problem> {
     }
 }
 
-pub(crate) fn number(field: &str, number: u64) -> Result<usize, Problem> {
+pub(crate) fn number(field: &str, number: u64) -> Result<usize> {
     usize::try_from(number).map_err(|_| Problem::invalid_field(format!("{field}: {number} is too large")))
 }
 
@@ -74,7 +74,7 @@ pub(super) struct FindTexts<'a> {
 }
 
 impl FindTexts<'_> {
-    pub(crate) fn find(&self, options: &Options) -> Result<Find, Problem> {
+    pub(crate) fn find(&self, options: &Options) -> Result<Find> {
         let mut find = Find::matching(filter(self.filter, options)?);
         if let Some(text) = self.sort {
             find = find.sort(sort(text)?);
@@ -126,7 +126,7 @@ pub(crate) struct FindIn<'a> {
 }
 
 impl FindIn<'_> {
-    pub(crate) fn find(&self, options: &Options) -> Result<Find, Problem> {
+    pub(crate) fn find(&self, options: &Options) -> Result<Find> {
         let texts = FindTexts {
             filter: self.filter.map(RawValue::get),
             sort: self.sort.map(RawValue::get),
@@ -183,7 +183,7 @@ pub(crate) struct AggregateIn<'a> {
 }
 
 /// Stages out of an array.
-pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline, Problem> {
+pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline> {
     let stages =
         extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("pipeline"))?;
     let stages =
@@ -192,7 +192,7 @@ pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline, Proble
 }
 
 impl AggregateIn<'_> {
-    pub(super) fn pipeline(&self, options: Options) -> Result<Pipeline, Problem> {
+    pub(super) fn pipeline(&self, options: Options) -> Result<Pipeline> {
         let variables = self.variables.map(|text| document("let", text.get())).transpose()?;
         pipeline(self.pipeline.get(), &Options { variables, ..options })
     }
@@ -250,11 +250,7 @@ pub(crate) struct UpdateIn<'a> {
 }
 
 /// An update out of JSON.
-pub(super) fn update(
-    text: &str,
-    array_filters: Option<&RawValue>,
-    options: &Options,
-) -> Result<Update, Problem> {
+pub(super) fn update(text: &str, array_filters: Option<&RawValue>, options: &Options) -> Result<Update> {
     let in_field = |field| move |error| Problem::from(error).within(field);
     let update = extjson_parser::parse_value(text).map_err(in_field("update"))?;
     let filters = array_filters.map(|text| extjson_parser::parse_value(text.get())).transpose();
@@ -272,7 +268,7 @@ pub(super) fn update(
 }
 
 impl UpdateIn<'_> {
-    pub(crate) fn spec(&self, options: &Options) -> Result<UpdateSpec, Problem> {
+    pub(crate) fn spec(&self, options: &Options) -> Result<UpdateSpec> {
         if self.many && self.sort.is_some() {
             return Err(Problem::invalid_field("sort excludes many"));
         }
@@ -303,7 +299,7 @@ pub(crate) struct DeleteIn<'a> {
 }
 
 impl DeleteIn<'_> {
-    pub(crate) fn find(&self, options: &Options) -> Result<Find, Problem> {
+    pub(crate) fn find(&self, options: &Options) -> Result<Find> {
         let find = Find::matching(filter(Some(self.filter.get()), options)?);
         Ok(if self.many { find } else { find.limit(1) })
     }
@@ -354,7 +350,7 @@ pub(crate) struct ModifyIn<'a> {
 }
 
 impl ModifyIn<'_> {
-    pub(crate) fn spec(&self, options: &Options) -> Result<FindAndModify, Problem> {
+    pub(crate) fn spec(&self, options: &Options) -> Result<FindAndModify> {
         let filter = filter(Some(self.filter.get()), options)?;
         let mut spec = match (self.update, self.delete) {
             (Some(text), false) => {
@@ -404,7 +400,7 @@ pub(crate) struct IndexIn<'a> {
 }
 
 impl IndexIn<'_> {
-    pub(super) fn def(&self) -> Result<IndexDef, Problem> {
+    pub(super) fn def(&self) -> Result<IndexDef> {
         let mut def = IndexDef::on(self.fields.iter().map(String::as_str));
         def.name.clone_from(&self.name);
         (def.unique, def.sparse, def.hidden) = (self.unique, self.sparse, self.hidden);
@@ -472,7 +468,7 @@ pub(crate) struct CollectionIn<'a> {
 }
 
 impl CollectionIn<'_> {
-    pub(super) fn options(self) -> Result<CollectionOptions, Problem> {
+    pub(super) fn options(self) -> Result<CollectionOptions> {
         let reference = |(field, Object(reference)): (String, Object<ReferenceIn>)| Reference {
             field,
             collection: reference.collection,

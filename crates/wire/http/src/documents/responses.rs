@@ -13,14 +13,24 @@ use ropewalk_http_kit::json::put_list;
 use ropewalk_http_kit::response::{chunks, json};
 use ropewalk_wire::{Bounds, Code, Reservation, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
+use utoipa::IntoParams;
 
 use super::refused;
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::kit::stream::{NDJSON, preferred};
 
 /// Most documents and bytes of one chunk.
 const BATCH_DOCUMENTS: usize = 1_000;
 const BATCH_BYTES: usize = 64 << 10;
+
+/// The parameter that [`form`] takes. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+pub(super) struct Canonical {
+    /// Shows every type as it is, numbers too.
+    canonical: Option<bool>,
+}
 
 /// The requested form of Extended JSON.
 pub(crate) fn form(canonical: bool) -> Form {
@@ -28,7 +38,7 @@ pub(crate) fn form(canonical: bool) -> Form {
 }
 
 /// True when the client prefers lines to one object.
-pub(super) fn lines(headers: &HeaderMap) -> Result<bool, Problem> {
+pub(super) fn lines(headers: &HeaderMap) -> Result<bool> {
     Ok(preferred(headers, &["application/json", NDJSON])? == NDJSON)
 }
 
@@ -54,7 +64,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`Memory::cover`].
-    pub(crate) fn json(mut self, text: Vec<u8>) -> Result<Response, Problem> {
+    pub(crate) fn json(mut self, text: Vec<u8>) -> Result<Response> {
         self.cover(text.len()).map_err(refused)?;
         self.0.shrink_to(text.len());
         Ok(json(self.0.hold(text)))
@@ -111,7 +121,7 @@ impl Answer {
     }
 
     /// The next chunk.
-    async fn chunk(&mut self, mut out: Vec<u8>) -> Result<Bytes, Problem> {
+    async fn chunk(&mut self, mut out: Vec<u8>) -> Result<Bytes> {
         let (service, cursor) = (self.service.clone(), &mut self.cursor);
         // A stream lasts as long as its client reads; each chunk has the time of a request.
         let bounds = Bounds::new(&service);
@@ -126,7 +136,7 @@ impl Answer {
     }
 
     /// Responds completely if the result is short, else as a stream; a stream that fails is cut off.
-    pub(super) async fn send(mut self) -> Result<Response, Problem> {
+    pub(super) async fn send(mut self) -> Result<Response> {
         let begin = if self.lines { Vec::new() } else { b"{\"documents\":[".to_vec() };
         let first = self.chunk(begin).await?;
         let kind = if self.lines { NDJSON } else { "application/json" };

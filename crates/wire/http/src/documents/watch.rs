@@ -30,7 +30,7 @@ use super::{DocumentContext, Place, refused, requests, responses};
 use crate::app::App;
 use crate::events::subscribe::{Follow, Frames, frames};
 use crate::kit::params::Params;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::problem::{Problem, Result};
 use crate::route::{DATABASE, Route};
 
 /// Approximate bytes of one chunk.
@@ -80,7 +80,7 @@ pub(super) fn routes() -> Vec<Route> {
     ),
     responses(
         (status = 200, description = "A stream without end.", content((String = "text/event-stream"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is SSE and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is SSE and NDJSON."),
     ),
 )]
 async fn database(
@@ -88,7 +88,7 @@ async fn database(
     State(app): State<App>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     context.named()?;
     let target = Target::Database(context.database.clone());
     open(&app, context, target, &headers, query.as_deref()).await
@@ -104,7 +104,7 @@ async fn database(
     ),
     responses(
         (status = 200, description = "A stream without end, unless the collection goes.", content((String = "text/event-stream"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is SSE and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is SSE and NDJSON."),
     ),
 )]
 async fn collection(
@@ -112,7 +112,7 @@ async fn collection(
     State(app): State<App>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     context.collection(&collection)?;
     let target = Target::Collection { database: context.database.clone(), name: collection };
     open(&app, context, target, &headers, query.as_deref()).await
@@ -124,7 +124,7 @@ async fn open(
     target: Target,
     headers: &HeaderMap,
     query: Option<&str>,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let mut params = Params::parse(query)?;
     let frames = frames(&mut params, headers)?;
     let (watch, pipeline) = wanted(&context, &mut params, headers)?;
@@ -144,7 +144,7 @@ fn wanted(
     context: &DocumentContext,
     params: &mut Params,
     headers: &HeaderMap,
-) -> Result<(Watch, Option<Pipeline>), Problem> {
+) -> Result<(Watch, Option<Pipeline>)> {
     let token = |name: &str, text: &str| {
         let refuse = |_| format!("{name} is {text:?}; the id of an event is needed");
         ResumeToken::from_str(text).map_err(refuse)
@@ -173,7 +173,7 @@ fn wanted(
 }
 
 /// Rules apply to documents, and events show them to every watcher.
-fn not_ruled(context: &DocumentContext, target: &Target) -> Result<(), Problem> {
+fn not_ruled(context: &DocumentContext, target: &Target) -> Result<()> {
     let names = match target {
         Target::Collection { name, .. } => vec![name.clone()],
         _ => context.documents().collections(&context.database).map_err(refused)?,

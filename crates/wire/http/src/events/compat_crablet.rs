@@ -18,17 +18,16 @@ use std::fmt;
 use std::time::Instant;
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::events::ReadOptions;
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
-use ropewalk_auth::{Caller, Needs, Resource};
+use ropewalk_auth::{Needs, Resource};
 use ropewalk_wire::{AskedStore, Code};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 use uuid::Uuid;
 
@@ -36,7 +35,8 @@ use crate::app::App;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{Object, QueryIn};
 use crate::kit::params::Params;
-use crate::kit::problem::Problem;
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::kit::stream;
 use crate::kit::stream::Form;
 use crate::route::Route;
@@ -50,6 +50,16 @@ pub(crate) fn routes(dev: bool) -> Vec<Route> {
         routes.push(Route::new(Needs::admin(Resource::Header), routes!(cleanup)));
     }
     routes
+}
+
+/// The header that [`store`] reads. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)]
+struct StoreHeader {
+    /// Another store than the default one.
+    #[param(rename = "x-store")]
+    store: Option<String>,
 }
 
 /// An event whose payload is a text.
@@ -222,7 +232,7 @@ struct PlainOptions {
 #[utoipa::path(
     post, path = "/append", operation_id = "compatible_append", tag = "compatible",
     params(
-        ("x-store" = Option<String>, Header, description = "Another store than the default one."),
+        StoreHeader,
         ("x-append-if-isolation" = Option<String>, Header, description = "An isolation level; every one is met by serializable."),
         ("x-isolation-level" = Option<String>, Header, description = "The same."),
     ),
@@ -230,11 +240,10 @@ struct PlainOptions {
     responses((status = 200, description = "Appended, or the condition failed and nothing was written.", body = PlainAppended)),
 )]
 async fn append(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    PathRequest { app, caller, .. }: PathRequest,
     headers: HeaderMap,
     body: JsonText,
-) -> Result<Json<PlainAppended>, Problem> {
+) -> Result<Json<PlainAppended>> {
     let start = Instant::now();
     check_isolation(&headers)?;
     let store = store(&app, &headers)?;
@@ -263,16 +272,11 @@ async fn append(
     params(
         ("query" = Option<String>, Query, description = "`{\"items\":[{\"types\":[],\"tags\":[]}]}`; no items: every event."),
         ("options" = Option<String>, Query, description = "`{\"from\":1,\"limit\":10,\"backwards\":true}`; from 0 is no bound."),
-        ("x-store" = Option<String>, Header, description = "Another store than the default one."),
+        StoreHeader,
     ),
     responses((status = 200, description = "An array of events: position, type, tags, data as text.", body = Vec<Object>)),
 )]
-async fn read(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+async fn read(PathRequest { app, caller, query, .. }: PathRequest, headers: HeaderMap) -> Result<Response> {
     let store = store(&app, &headers)?;
     let mut params = Params::parse(query.as_deref())?;
     let query: QueryIn = params.json("query")?.unwrap_or_default();
@@ -291,16 +295,15 @@ async fn read(
 /// The number of matching events.
 #[utoipa::path(
     post, path = "/read", operation_id = "compatible_count", tag = "compatible",
-    params(("x-store" = Option<String>, Header, description = "Another store than the default one.")),
+    params(StoreHeader),
     request_body = PlainRead,
     responses((status = 200, description = "Counted.", body = PlainCount)),
 )]
 async fn count(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    PathRequest { app, caller, .. }: PathRequest,
     headers: HeaderMap,
     body: JsonText,
-) -> Result<Json<PlainCount>, Problem> {
+) -> Result<Json<PlainCount>> {
     let start = Instant::now();
     let store = store(&app, &headers)?;
     let query: Query = body.parse(|text| Ok(from_json::<PlainRead>(text)?.query.0.into())).await?;
@@ -317,14 +320,10 @@ async fn count(
 /// Deletes the store. Only served with the setting `dev`.
 #[utoipa::path(
     post, path = "/cleanup", operation_id = "compatible_cleanup", tag = "compatible",
-    params(("x-store" = Option<String>, Header, description = "Another store than the default one.")),
+    params(StoreHeader),
     responses((status = 200, description = "The store is empty.", body = Cleaned)),
 )]
-async fn cleanup(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-) -> Result<Json<Cleaned>, Problem> {
+async fn cleanup(PathRequest { app, caller, .. }: PathRequest, headers: HeaderMap) -> Result<Json<Cleaned>> {
     let store = store(&app, &headers)?;
     match app.service.delete_store(&caller, &store).await {
         Err(error) if error.code != Code::NotFound => return Err(error.into()),
@@ -334,7 +333,7 @@ async fn cleanup(
 }
 
 /// The store of the header `x-store`, else the default one.
-pub(crate) fn store(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
+pub(crate) fn store(app: &App, headers: &HeaderMap) -> Result<String> {
     match headers.get("x-store") {
         None => Ok(app.service.default_store().to_owned()),
         Some(name) => match name.to_str() {
@@ -350,7 +349,7 @@ fn maybe_absent(name: &str) -> AskedStore<'_> {
 }
 
 /// Accepts the standard isolation levels; each is met, since an append is always serializable.
-fn check_isolation(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_isolation(headers: &HeaderMap) -> Result<()> {
     const LEVELS: [&str; 5] =
         ["serializable", "repeatable read", "read committed", "read uncommitted", "snapshot"];
     for name in ["x-append-if-isolation", "x-isolation-level"] {

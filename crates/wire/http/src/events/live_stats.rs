@@ -9,20 +9,19 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::{Stream, stream};
 use ropewalk_auth::{Caller, Needs, Resource};
-use ropewalk_wire::{Code, Service, WireError};
+use ropewalk_wire::{Code, Page, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::events::stores::StatsOut;
 use crate::events::subscribe::{Frames, frames};
-use crate::kit::params::Params;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::params::{PageParams, Params};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 
 /// Least and most milliseconds between two messages, and those of a request without an interval.
@@ -40,25 +39,22 @@ pub(crate) fn routes() -> Vec<Route> {
 #[utoipa::path(
     get, path = "/v1/stats/live", operation_id = "live_stats", tag = "stores",
     params(
+        PageParams,
         ("interval_ms" = Option<u64>, Query, description = "Milliseconds between two messages: 100 to 60,000, 1,000 if absent."),
         ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
     ),
     responses(
         (status = 200, description = "A stream without end.",
             content((String = "text/event-stream"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is SSE and NDJSON.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is SSE and NDJSON."),
     ),
 )]
-async fn live(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Problem> {
+async fn live(PathRequest { app, caller, query, .. }: PathRequest, headers: HeaderMap) -> Result<Response> {
     let mut params = Params::parse(query.as_deref())?;
     let frames = frames(&mut params, &headers)?;
     let (least, most, default) = INTERVAL_MS;
     let interval_ms = params.number("interval_ms")?.unwrap_or(default);
+    let page = params.page()?;
     params.finish()?;
     if !(least..=most).contains(&interval_ms) {
         let detail = format!("parameter \"interval_ms\" is {interval_ms}; {least} to {most} are allowed");
@@ -66,8 +62,8 @@ async fn live(
     }
     let permit = app.service.admit_stream()?;
     let interval = Duration::from_millis(interval_ms);
-    let live =
-        Live { service: app.service.clone(), caller, access_seen: u64::MAX, interval, _permit: permit };
+    let service = app.service.clone();
+    let live = Live { service, caller, access_seen: u64::MAX, page, interval, _permit: permit };
     Ok(frames.respond(live.messages(frames)))
 }
 
@@ -77,6 +73,8 @@ struct Live {
     caller: Caller,
     /// Version of users and tokens when the caller was last checked.
     access_seen: u64,
+    /// The keyspaces of each message.
+    page: Page,
     interval: Duration,
     _permit: OwnedSemaphorePermit,
 }
@@ -102,7 +100,7 @@ impl Live {
             () = tokio::time::sleep(pause) => {}
         }
         self.service.access().revalidate(&mut self.caller, &mut self.access_seen)?;
-        let stats = StatsOut::read(&self.service, &self.caller)?;
+        let stats = StatsOut::read(&self.service, &self.caller, &self.page)?;
         let json = serde_json::to_string(&stats)
             .map_err(|error| WireError::new(Code::Internal, format!("statistics: {error}")))?;
         Ok(frames.message("stats", &json))

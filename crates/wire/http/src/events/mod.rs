@@ -24,9 +24,9 @@ use crate::kit::encode::exact_asked;
 use crate::kit::json::{
     AppendIn, AppendedOut, AskIn, CountOut, EventsOut, ExistsIn, ExistsOut, HeadOut, LastOut, QueryIn, ReadIn,
 };
-use crate::kit::params::{ItemParams, MustExist, Params};
+use crate::kit::params::{MustExist, Params, QueryParams};
 use crate::kit::path::{PathRequest, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::kit::stream;
 use crate::kit::stream::{Form, NDJSON, preferred};
 use crate::route::{Route, STORE};
@@ -65,15 +65,15 @@ pub(crate) fn routes() -> Vec<Route> {
     request_body = AppendIn<'static>,
     responses(
         (status = 200, description = "Appended.", body = AppendedOut),
-        (status = 409, description = "A condition failed, or the tracking position does not rise. Nothing was written.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
-        (status = 422, description = "The idempotency key was used for other events. Nothing was written.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A condition failed, or the tracking position does not rise. Nothing was written."),
+        (status = 422, description = "The idempotency key was used for other events. Nothing was written."),
     ),
 )]
 async fn append(
     PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
     IdempotencyHeader(key): IdempotencyHeader,
     body: JsonText,
-) -> Result<Json<AppendedOut>, Problem> {
+) -> Result<Json<AppendedOut>> {
     let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;
     if let Some(key) = key {
         let key =
@@ -103,9 +103,7 @@ async fn append(
 #[utoipa::path(
     get, path = "/v1/stores/{store}/events", operation_id = "read", tag = "events",
     params(
-        StoreName,
-        ("query" = Option<String>, Query, description = "A query as JSON: `{\"items\":[{\"types\":[\"A\"],\"tags\":[\"x\"]}]}`."),
-        ItemParams,
+        StoreName, QueryParams,
         ("from" = Option<u64>, Query, description = "First position to look at, inclusive, in the direction of reading."),
         ("after" = Option<u64>, Query, description = "Only events after this position."),
         ("before" = Option<u64>, Query, description = "Only events before this position."),
@@ -117,16 +115,13 @@ async fn append(
         (status = 200, description = "Matching events.",
             headers(("ropewalk-head" = u64, description = "Last position of the store at this moment; 0 when it is empty.")),
             content((EventsOut = "application/json"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is JSON and NDJSON.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is JSON and NDJSON."),
     ),
 )]
-async fn get_events(
-    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
+async fn get_events(at: PathRequest<StoreName>, headers: HeaderMap) -> Result<Response> {
     let form = form(&headers)?;
-    let mut params = Params::parse(query.as_deref())?;
-    let store = params.asked(&store)?;
+    let mut params = Params::parse(at.query.as_deref())?;
+    let store = params.asked(&at.names.store)?;
     let query = query_of(&mut params)?;
     let options = ReadOptions {
         from: params.number("from")?.map(Position),
@@ -136,7 +131,7 @@ async fn get_events(
         limit: params.number("limit")?,
     };
     params.finish()?;
-    stream::answer(app.service.read(&caller, store, query, options)?, form).await
+    stream::answer(at.app.service.read(&at.caller, store, query, options)?, form).await
 }
 
 /// Matching events, requested by a body: for queries that are too long for a URL.
@@ -148,36 +143,25 @@ async fn get_events(
         (status = 200, description = "Matching events.",
             headers(("ropewalk-head" = u64, description = "Last position of the store at this moment; 0 when it is empty.")),
             content((EventsOut = "application/json"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is JSON and NDJSON.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is JSON and NDJSON."),
     ),
 )]
-async fn query_events(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-    headers: HeaderMap,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
+async fn query_events(at: PathRequest<StoreName>, headers: HeaderMap, body: JsonText) -> Result<Response> {
+    let store = at.asked_store()?;
     let form = form(&headers)?;
     let (query, options) = body.parse(|text| Ok(from_json::<ReadIn>(text)?.into_parts())).await?;
-    stream::answer(app.service.read(&caller, store, query, options)?, form).await
+    stream::answer(at.app.service.read(&at.caller, store, query, options)?, form).await
 }
 
 /// The newest matching event. Its cost does not grow with the store.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/events:last", operation_id = "get_last", tag = "events",
-    params(
-        StoreName,
-        ("query" = Option<String>, Query, description = "A query as JSON."),
-        ItemParams,
-        MustExist,
-    ),
+    params(StoreName, QueryParams, MustExist),
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
-async fn get_last(
-    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
-) -> Result<Response, Problem> {
-    let (store, query) = only_query(query.as_deref(), &store)?;
-    stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
+async fn get_last(at: PathRequest<StoreName>) -> Result<Response> {
+    let (store, query) = only_query(&at)?;
+    newest(&at, store, query).await
 }
 
 /// The newest matching event, requested by a body.
@@ -187,31 +171,25 @@ async fn get_last(
     request_body = AskIn,
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
-async fn last(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
-    stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
+async fn last(at: PathRequest<StoreName>, body: JsonText) -> Result<Response> {
+    let (store, query) = query_in(&at, body).await?;
+    newest(&at, store, query).await
+}
+
+async fn newest(at: &PathRequest<StoreName>, store: AskedStore<'_>, query: Query) -> Result<Response> {
+    let newest = ReadOptions::backwards().limit(1);
+    stream::newest(at.app.service.read(&at.caller, store, query, newest)?).await
 }
 
 /// The number of matching events. The events themselves are not read.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/events:count", operation_id = "get_count", tag = "events",
-    params(
-        StoreName,
-        ("query" = Option<String>, Query, description = "A query as JSON."),
-        ItemParams,
-        MustExist,
-    ),
+    params(StoreName, QueryParams, MustExist),
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
-async fn get_count(
-    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
-) -> Result<Json<CountOut>, Problem> {
-    let (store, query) = only_query(query.as_deref(), &store)?;
-    Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
+async fn get_count(at: PathRequest<StoreName>) -> Result<Json<CountOut>> {
+    let (store, query) = only_query(&at)?;
+    Ok(Json(CountOut { count: at.app.service.count(&at.caller, store, &query).await? }))
 }
 
 /// The number of matching events, requested by a body.
@@ -221,36 +199,28 @@ async fn get_count(
     request_body = AskIn,
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
-async fn count(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-    body: JsonText,
-) -> Result<Json<CountOut>, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
-    Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
+async fn count(at: PathRequest<StoreName>, body: JsonText) -> Result<Json<CountOut>> {
+    let (store, query) = query_in(&at, body).await?;
+    Ok(Json(CountOut { count: at.app.service.count(&at.caller, store, &query).await? }))
 }
 
 /// Whether an event matches. Stops at the first.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/events:exists", operation_id = "get_exists", tag = "events",
     params(
-        StoreName,
-        ("query" = Option<String>, Query, description = "A query as JSON."),
-        ItemParams,
+        StoreName, QueryParams,
         ("after" = Option<u64>, Query, description = "Only events after this position."),
         MustExist,
     ),
     responses((status = 200, description = "Looked.", body = ExistsOut)),
 )]
-async fn get_exists(
-    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
-) -> Result<Json<ExistsOut>, Problem> {
-    let mut params = Params::parse(query.as_deref())?;
-    let store = params.asked(&store)?;
+async fn get_exists(at: PathRequest<StoreName>) -> Result<Json<ExistsOut>> {
+    let mut params = Params::parse(at.query.as_deref())?;
+    let store = params.asked(&at.names.store)?;
     let query = query_of(&mut params)?;
     let after = params.number("after")?.map(Position);
     params.finish()?;
-    Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
+    Ok(Json(ExistsOut { exists: at.app.service.exists(&at.caller, store, &query, after).await? }))
 }
 
 /// Whether an event matches, requested by a body.
@@ -260,17 +230,14 @@ async fn get_exists(
     request_body = ExistsIn,
     responses((status = 200, description = "Looked.", body = ExistsOut)),
 )]
-async fn exists(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-    body: JsonText,
-) -> Result<Json<ExistsOut>, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
+async fn exists(at: PathRequest<StoreName>, body: JsonText) -> Result<Json<ExistsOut>> {
+    let store = at.asked_store()?;
     let build = |text: &str| {
         let asked: ExistsIn = from_json(text)?;
         Ok((Query::from(asked.query.0), asked.after.map(Position)))
     };
     let (query, after) = body.parse(build).await?;
-    Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
+    Ok(Json(ExistsOut { exists: at.app.service.exists(&at.caller, store, &query, after).await? }))
 }
 
 /// The last position of the store. With `If-None-Match` it responds with 304 as long as nothing was appended.
@@ -287,12 +254,8 @@ async fn exists(
         (status = 304, description = "Nothing was appended since."),
     ),
 )]
-async fn head(
-    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let head = app.service.head(&caller, store).await?.map(|head| head.0);
+async fn head(at: PathRequest<StoreName>, headers: HeaderMap) -> Result<Response> {
+    let head = at.app.service.head(&at.caller, at.asked_store()?).await?.map(|head| head.0);
     let tag = format!("\"{}\"", head.unwrap_or(0));
     let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let same = known.flat_map(|list| list.split(',')).any(|known| {
@@ -307,7 +270,7 @@ async fn head(
     Ok(response)
 }
 
-fn form(headers: &HeaderMap) -> Result<Form, Problem> {
+fn form(headers: &HeaderMap) -> Result<Form> {
     let chosen = preferred(headers, &["application/json", NDJSON])?;
     Ok(match chosen == NDJSON {
         true if exact_asked(headers) => Form::ExactLines,
@@ -317,7 +280,7 @@ fn form(headers: &HeaderMap) -> Result<Form, Problem> {
 }
 
 /// The query of `query=<json>`, or of `type=` and `tag=`, which make one item.
-pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
+pub(crate) fn query_of(params: &mut Params) -> Result<Query> {
     let query: Option<QueryIn> = params.json("query")?;
     let (types, tags) = (params.all("type"), params.all("tag"));
     let (type_prefixes, tag_prefixes) = (params.all("type_prefix"), params.all("tag_prefix"));
@@ -332,9 +295,15 @@ pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
     }
 }
 
-fn only_query<'a>(text: Option<&str>, store: &'a str) -> Result<(AskedStore<'a>, Query), Problem> {
-    let mut params = Params::parse(text)?;
-    let asked = (params.asked(store)?, query_of(&mut params)?);
+fn only_query(at: &PathRequest<StoreName>) -> Result<(AskedStore<'_>, Query)> {
+    let mut params = Params::parse(at.query.as_deref())?;
+    let asked = (params.asked(&at.names.store)?, query_of(&mut params)?);
     params.finish()?;
     Ok(asked)
+}
+
+/// The query of a body.
+async fn query_in(at: &PathRequest<StoreName>, body: JsonText) -> Result<(AskedStore<'_>, Query)> {
+    let store = at.asked_store()?;
+    Ok((store, body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?))
 }

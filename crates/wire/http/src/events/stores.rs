@@ -1,22 +1,20 @@
 //! Stores: list, create, get, delete; their tracking positions; statistics of the engine.
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::engine::EngineStats;
 use ropewalk_auth::{Caller, Needs, Resource};
-use ropewalk_wire::{OperationStats, Service, StoreInfo, WireError};
+use ropewalk_wire::{OperationStats, Page, Service, StoreInfo, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::kit::body::NoBody;
 use crate::kit::json::TrackingOut;
 use crate::kit::params::{MustExist, PageParams, Params};
 use crate::kit::path::{PathRequest, StoreAndSource, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::Result;
 use crate::route::{Route, STORE};
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -71,13 +69,9 @@ struct StoresOut {
     params(PageParams),
     responses((status = 200, description = "A page of them.", body = StoresOut)),
 )]
-async fn list(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
-) -> Result<Json<StoresOut>, Problem> {
-    let page = Params::only_page(query.as_deref())?;
-    let (stores, next) = app.service.stores(&caller, &page)?;
+async fn list(at: PathRequest) -> Result<Json<StoresOut>> {
+    let page = Params::only_page(at.query.as_deref())?;
+    let (stores, next) = at.app.service.stores(&at.caller, &page)?;
     Ok(Json(StoresOut { stores: stores.into_iter().map(StoreOut::from).collect(), next }))
 }
 
@@ -90,10 +84,8 @@ async fn list(
         (status = 201, description = "Created.", body = StoreOut),
     ),
 )]
-async fn create(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-    NoBody: NoBody,
-) -> Result<(StatusCode, Json<StoreOut>), Problem> {
+async fn create(at: PathRequest<StoreName>, NoBody: NoBody) -> Result<(StatusCode, Json<StoreOut>)> {
+    let PathRequest { app, caller, names: StoreName { store }, .. } = at;
     if app.service.create_store(&caller, &store).await? {
         return Ok((StatusCode::CREATED, Json(StoreOut::new(store, None))));
     }
@@ -107,11 +99,9 @@ async fn create(
     params(StoreName),
     responses((status = 200, description = "The store.", body = StoreOut)),
 )]
-async fn look(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-) -> Result<Json<StoreOut>, Problem> {
-    let head = app.service.head(&caller, &store).await?;
-    Ok(Json(StoreOut::new(store, head)))
+async fn look(at: PathRequest<StoreName>) -> Result<Json<StoreOut>> {
+    let head = at.app.service.head(&at.caller, &at.names.store).await?;
+    Ok(Json(StoreOut::new(at.names.store, head)))
 }
 
 /// Deletes a store with everything in it.
@@ -120,11 +110,8 @@ async fn look(
     params(StoreName),
     responses((status = 204, description = "Deleted.")),
 )]
-async fn delete(
-    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
-    NoBody: NoBody,
-) -> Result<StatusCode, Problem> {
-    app.service.delete_store(&caller, &store).await?;
+async fn delete(at: PathRequest<StoreName>, NoBody: NoBody) -> Result<StatusCode> {
+    at.app.service.delete_store(&at.caller, &at.names.store).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -134,14 +121,9 @@ async fn delete(
     params(StoreAndSource, MustExist),
     responses((status = 200, description = "The highest position stored.", body = TrackingOut)),
 )]
-async fn tracking(
-    PathRequest { app, caller, names: StoreAndSource { store, source }, query: asked }: PathRequest<
-        StoreAndSource,
-    >,
-) -> Result<Json<TrackingOut>, Problem> {
-    let store = Params::only_asked(asked.as_deref(), &store)?;
-    let position = app.service.tracking(&caller, store, &source).await?;
-    Ok(Json(TrackingOut { source, position }))
+async fn tracking(at: PathRequest<StoreAndSource>) -> Result<Json<TrackingOut>> {
+    let position = at.app.service.tracking(&at.caller, at.asked_store()?, &at.names.source).await?;
+    Ok(Json(TrackingOut { source: at.names.source, position }))
 }
 
 /// State and sizes of the engine, connections and requests.
@@ -169,7 +151,11 @@ pub(super) struct StatsOut {
     cache_bytes_max: u64,
     /// Memory that runs hold: cache, fences, models, filters.
     run_memory_bytes: u64,
+    /// A page of them, by name.
     keyspaces: Vec<KeyspaceOut>,
+    /// `after` of the next page of keyspaces; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
     /// Open connections of each port.
     connections: Vec<ConnectionsOut>,
     /// Requests since the start of the server: those whose operation has the longest mean time first.
@@ -223,6 +209,8 @@ struct LogOut {
 #[schema(as = KeyspaceStats)]
 struct KeyspaceOut {
     name: String,
+    /// Its number in the change feed.
+    number: u16,
     entries: u64,
     raw_bytes: u64,
     file_bytes: u64,
@@ -244,8 +232,8 @@ impl StatsOut {
     ///
     /// # Errors
     /// The caller may not read every store.
-    pub(super) fn read(service: &Service, caller: &Caller) -> Result<Self, WireError> {
-        let stats = service.stats(caller)?;
+    pub(super) fn read(service: &Service, caller: &Caller, page: &Page) -> Result<Self, WireError> {
+        let (stats, next) = service.stats(caller, page)?;
         let metrics = service.metrics();
         let connections = metrics.connections().into_iter();
         let mut operations: Vec<OperationOut> = metrics.operations().into_iter().map(Into::into).collect();
@@ -253,6 +241,7 @@ impl StatsOut {
         Ok(Self {
             connections: connections.map(|(protocol, open)| ConnectionsOut { protocol, open }).collect(),
             operations,
+            next,
             ..Self::of_engine(stats)
         })
     }
@@ -260,6 +249,7 @@ impl StatsOut {
     fn of_engine(stats: EngineStats) -> Self {
         let keyspaces = stats.store.keyspaces.into_iter().map(|keyspace| KeyspaceOut {
             name: keyspace.name,
+            number: keyspace.number,
             entries: keyspace.entries,
             raw_bytes: keyspace.raw_bytes,
             file_bytes: keyspace.file_bytes,
@@ -289,6 +279,7 @@ impl StatsOut {
             cache_bytes_max: stats.store.cache_bytes_max,
             run_memory_bytes: stats.store.memory_bytes,
             keyspaces: keyspaces.collect(),
+            next: None,
             connections: Vec::new(),
             operations: Vec::new(),
         }
@@ -298,11 +289,10 @@ impl StatsOut {
 /// State and sizes of the engine, connections, and times of requests. Needs the right to read every store.
 #[utoipa::path(
     get, path = "/v1/stats", operation_id = "stats", tag = "stores",
-    responses((status = 200, description = "The current values.", body = StatsOut)),
+    params(PageParams),
+    responses((status = 200, description = "The current values, with a page of the keyspaces.", body = StatsOut)),
 )]
-async fn stats(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<StatsOut>, Problem> {
-    Ok(Json(StatsOut::read(&app.service, &caller)?))
+async fn stats(at: PathRequest) -> Result<Json<StatsOut>> {
+    let page = Params::only_page(at.query.as_deref())?;
+    Ok(Json(StatsOut::read(&at.app.service, &at.caller, &page)?))
 }

@@ -32,9 +32,9 @@ use utoipa_axum::routes;
 
 use crate::events::query_of;
 use crate::kit::encode::put_event;
-use crate::kit::params::{ItemParams, MustExist, Params};
+use crate::kit::params::{MustExist, Params, QueryParams};
 use crate::kit::path::{PathRequest, StoreName};
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 use crate::kit::stream::{NDJSON, preferred};
 use crate::route::{Route, STORE};
 
@@ -55,9 +55,7 @@ pub(crate) fn routes() -> Vec<Route> {
 #[utoipa::path(
     get, path = "/v1/stores/{store}/subscribe", operation_id = "subscribe", tag = "events",
     params(
-        StoreName,
-        ("query" = Option<String>, Query, description = "A query as JSON."),
-        ItemParams,
+        StoreName, QueryParams,
         ("after" = Option<String>, Query, description = "Only events after this position; `head`: only new ones. Absent: from the first."),
         ("checkpoint" = Option<String>, Query, description = "Instead of `after`: only events after the checkpoint of this consumer."),
         MustExist,
@@ -67,13 +65,11 @@ pub(crate) fn routes() -> Vec<Route> {
     responses(
         (status = 200, description = "A stream without end.",
             content((String = "text/event-stream"), (String = "application/x-ndjson"))),
-        (status = 406, description = "There is SSE and NDJSON.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 406, description = "There is SSE and NDJSON."),
     ),
 )]
-async fn subscribe(
-    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
-    headers: HeaderMap,
-) -> Result<Response, Problem> {
+async fn subscribe(at: PathRequest<StoreName>, headers: HeaderMap) -> Result<Response> {
+    let PathRequest { app, caller, names: StoreName { store }, query } = at;
     let mut params = Params::parse(query.as_deref())?;
     let store = params.asked(&store)?;
     let frames = frames(&mut params, &headers)?;
@@ -105,7 +101,7 @@ async fn subscribe(
     Ok(respond(following, frames, app.settings.heartbeat))
 }
 
-pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames, Problem> {
+pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames> {
     match params.one("format")?.as_deref() {
         Some("sse") => Ok(Frames::Sse),
         Some("ndjson") => Ok(Frames::Lines),
@@ -117,7 +113,7 @@ pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames,
     }
 }
 
-fn resume(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+fn resume(headers: &HeaderMap) -> Result<Option<Position>> {
     let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
     let position = value.to_str().ok().and_then(|text| text.parse().ok());
     let refuse = || Problem::invalid_header(format!("Last-Event-ID is {value:?}; a position is needed"));

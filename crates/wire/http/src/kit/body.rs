@@ -15,10 +15,11 @@ use ropewalk_http_kit::encoding::{Encoding, InflateError, UnknownEncoding};
 use ropewalk_http_kit::media::MediaType;
 use ropewalk_wire::Code;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::app::App;
 use crate::kit::json::Object;
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 
 /// Bodies from this size on are inflated and parsed as blocking work.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -30,8 +31,8 @@ impl JsonText {
     /// Parses the body and converts it with `build`.
     pub(crate) async fn parse<T: Send + 'static>(
         self,
-        build: impl FnOnce(&str) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
+        build: impl FnOnce(&str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let long = self.0.len() > INLINE_BYTES_MAX;
         off_thread_if(long, move || {
             let text = std::str::from_utf8(&self.0).map_err(|error| {
@@ -44,10 +45,15 @@ impl JsonText {
         })
         .await
     }
+
+    /// Parses the body as a JSON object.
+    pub(crate) async fn json<T: DeserializeOwned + Send + 'static>(self) -> Result<T> {
+        self.parse(|text| from_json(text)).await
+    }
 }
 
 /// Parses a JSON object; an error has message, line and column.
-pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
+pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T> {
     serde_json::from_str::<Object<T>>(text).map(|Object(parsed)| parsed).map_err(|error| {
         match error.classify() {
             serde_json::error::Category::Data => Problem::invalid_field(error.to_string()),
@@ -58,8 +64,8 @@ pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Prob
 
 async fn off_thread_if<T: Send + 'static>(
     long: bool,
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     if !long {
         return work();
     }
@@ -130,7 +136,7 @@ pub(crate) struct NoBody;
 impl FromRequestParts<App> for NoBody {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self> {
         let length = parts.headers.get(CONTENT_LENGTH);
         if length.is_some_and(|length| length != "0") || parts.headers.contains_key(TRANSFER_ENCODING) {
             return Err(Problem::invalid_body("this request takes no body"));
@@ -139,7 +145,7 @@ impl FromRequestParts<App> for NoBody {
     }
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_type(headers: &HeaderMap) -> Result<()> {
     let refuse = |what: &str| {
         let detail = format!("Content-Type is {what}; application/json is needed");
         Err(Problem::refused(Refusal::MediaType, detail))

@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use ropewalk::events::SequencedEventRef;
 use ropewalk::hooks::{BodyRef, civil};
 use ropewalk::{Position, Seq};
-use ropewalk_http_kit::json::{put_list, put_number};
+use ropewalk_http_kit::json::{put_list, put_number, put_texts};
 use serde::de::IgnoredAny;
 
 /// Media type of lines whose payloads are all base64.
@@ -72,16 +72,8 @@ pub(crate) fn put_event_of(
     }
     let metadata = event.metadata();
     if metadata.len() > 0 {
-        out.extend_from_slice(b",\"metadata\":{");
-        for (ordinal, (key, value)) in metadata.enumerate() {
-            if ordinal > 0 {
-                out.push(b',');
-            }
-            put_string(out, key);
-            out.push(b':');
-            put_string(out, value);
-        }
-        out.push(b'}');
+        out.extend_from_slice(b",\"metadata\":");
+        put_texts(out, metadata, put_string);
     }
     if let Some((source, position)) = event.tracking() {
         out.extend_from_slice(b",\"tracking\":{\"source\":");

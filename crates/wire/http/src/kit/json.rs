@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 
 /// An object with the fields of `T`. (The derived form would accept an array of the values, too.)
 #[derive(Debug, Default, Serialize)]
@@ -90,7 +90,7 @@ fn raw<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a 
 }
 
 impl EventIn<'_> {
-    fn into_event(self, ordinal: usize) -> Result<Event, Problem> {
+    fn into_event(self, ordinal: usize) -> Result<Event> {
         let data = match (self.data, self.data_base64) {
             (None, None) => Vec::new(),
             (Some(json), None) => json.get().as_bytes().to_vec(),
@@ -299,7 +299,7 @@ pub(crate) struct AppendIn<'a> {
 }
 
 impl AppendIn<'_> {
-    pub(crate) fn into_parts(self) -> Result<(Vec<Event>, AppendOptions), Problem> {
+    pub(crate) fn into_parts(self) -> Result<(Vec<Event>, AppendOptions)> {
         let events = self.events.into_iter().enumerate();
         let events =
             events.map(|(ordinal, Object(event))| event.into_event(ordinal)).collect::<Result<_, _>>()?;
@@ -338,7 +338,7 @@ pub(crate) struct AppendPartIn<'a> {
 }
 
 impl AppendPartIn<'_> {
-    pub(crate) fn into_parts(self) -> Result<(String, Vec<Event>, AppendOptions), Problem> {
+    pub(crate) fn into_parts(self) -> Result<(String, Vec<Event>, AppendOptions)> {
         let Self { store, events, conditions, tracking } = self;
         let (idempotency_key, repeat_by_id, durability) = (None, false, DurabilityIn::default());
         let append = AppendIn { events, conditions, tracking, idempotency_key, repeat_by_id, durability };

@@ -1,6 +1,7 @@
 //! Shared parts of the handlers: parameters, bodies, responses, problems.
 
 pub(crate) mod body;
+pub(crate) mod counted;
 pub(crate) mod encode;
 pub(crate) mod json;
 pub(crate) mod params;

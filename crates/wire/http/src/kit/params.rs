@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
 use crate::kit::json::Object;
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 
 /// The parameter that [`Params::asked`] reads. Only described here.
 #[derive(IntoParams)]
@@ -31,11 +31,13 @@ pub(crate) struct PageParams {
     limit: Option<u64>,
 }
 
-/// Parameters that are one item of a query. Only described here.
+/// Parameters that are a query of events, or one item of it. Only described here.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[allow(dead_code)]
-pub(crate) struct ItemParams {
+pub(crate) struct QueryParams {
+    /// A query as JSON: `{"items":[{"types":["A"],"tags":["x"]}]}`.
+    query: Option<String>,
     /// Instead of `query`: the event's type is one of these.
     r#type: Option<Vec<String>>,
     /// Instead of `query`: the event has all of these tags.
@@ -51,7 +53,7 @@ pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
     /// Decodes `a=1&b=two+words&b=%C3%A4`.
-    pub(crate) fn parse(query: Option<&str>) -> Result<Self, Problem> {
+    pub(crate) fn parse(query: Option<&str>) -> Result<Self> {
         let refuse = |NotDecoded(text)| {
             Problem::invalid_parameter(format!("{text:?} in the query string is not percent-encoded UTF-8"))
         };
@@ -64,7 +66,7 @@ impl Params {
     }
 
     /// The value of a parameter that may occur once.
-    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Problem> {
+    pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>> {
         let mut values = self.all(name);
         if values.len() > 1 {
             return Err(Problem::invalid_parameter(format!(
@@ -76,7 +78,7 @@ impl Params {
     }
 
     /// A whole number.
-    pub(crate) fn number(&mut self, name: &str) -> Result<Option<u64>, Problem> {
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<u64>> {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let refuse = |_| {
             Problem::invalid_parameter(format!(
@@ -87,7 +89,7 @@ impl Params {
     }
 
     /// `true` or `false`; the bare name means true.
-    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Problem> {
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool> {
         match self.one(name)?.as_deref() {
             None | Some("false") => Ok(false),
             Some("" | "true") => Ok(true),
@@ -98,26 +100,18 @@ impl Params {
     }
 
     /// `must_exist=true`: an event store that does not exist is rejected instead of read as empty.
-    pub(crate) fn asked<'a>(&mut self, store: &'a str) -> Result<AskedStore<'a>, Problem> {
+    pub(crate) fn asked<'a>(&mut self, store: &'a str) -> Result<AskedStore<'a>> {
         Ok(AskedStore { name: store, must_exist: self.flag("must_exist")? })
     }
 
-    /// As [`Params::asked`], for a request without other parameters.
-    pub(crate) fn only_asked<'a>(query: Option<&str>, store: &'a str) -> Result<AskedStore<'a>, Problem> {
-        let mut params = Self::parse(query)?;
-        let asked = params.asked(store)?;
-        params.finish()?;
-        Ok(asked)
-    }
-
     /// `after` and `limit`: a page of a list that is sorted by name.
-    pub(crate) fn page(&mut self) -> Result<Page, Problem> {
+    pub(crate) fn page(&mut self) -> Result<Page> {
         let (after, limit) = (self.one("after")?, self.number("limit")?);
         Page::new(after, limit).map_err(|error| Problem::invalid_parameter(error.message))
     }
 
     /// As [`Params::page`], for a request without other parameters.
-    pub(crate) fn only_page(query: Option<&str>) -> Result<Page, Problem> {
+    pub(crate) fn only_page(query: Option<&str>) -> Result<Page> {
         let mut params = Self::parse(query)?;
         let page = params.page()?;
         params.finish()?;
@@ -125,7 +119,7 @@ impl Params {
     }
 
     /// A value that is itself a JSON object.
-    pub(crate) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Problem> {
+    pub(crate) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>> {
         let Some(text) = self.one(name)? else { return Ok(None) };
         let refuse = |error| Problem::invalid_parameter(format!("parameter {name:?}: {error}"));
         serde_json::from_str::<Object<T>>(&text).map(|Object(parsed)| Some(parsed)).map_err(refuse)
@@ -137,7 +131,7 @@ impl Params {
     }
 
     /// Rejects remaining parameters.
-    pub(crate) fn finish(self) -> Result<(), Problem> {
+    pub(crate) fn finish(self) -> Result<()> {
         match self.0.first() {
             None => Ok(()),
             Some((name, _)) => Err(Problem::invalid_parameter(format!("unknown parameter {name:?}"))),

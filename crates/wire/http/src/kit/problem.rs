@@ -15,6 +15,12 @@ use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// `Content-Type` of an error.
+pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// The result of most functions of this crate.
+pub(crate) type Result<T, E = Problem> = std::result::Result<T, E>;
+
 /// Errors of HTTP itself, before the database is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -295,7 +301,7 @@ impl IntoResponse for Problem {
         let mut response = (self.status, Json(self.body)).into_response();
         mark(&mut response, self.counted_as, self.retry_after_seconds);
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.append(
                 WWW_AUTHENTICATE,

@@ -20,7 +20,7 @@ use ropewalk_http_kit::response::{chunks, json};
 use ropewalk_wire::{Reading, WireError};
 
 use crate::kit::encode::{EXACT, put_event, put_exact_event, put_plain_event};
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 use crate::settings::HEAD;
 
 /// Most events and payload bytes of one chunk.
@@ -56,7 +56,7 @@ pub(crate) const NDJSON: &str = "application/x-ndjson";
 ///
 /// # Errors
 /// The client accepts none of `offers`.
-pub(crate) fn preferred<'o>(headers: &HeaderMap, offers: &[&'o str]) -> Result<&'o str, Problem> {
+pub(crate) fn preferred<'o>(headers: &HeaderMap, offers: &[&'o str]) -> Result<&'o str> {
     let refuse = || {
         Problem::refused(
             Refusal::NotAcceptable,
@@ -140,7 +140,7 @@ impl Answer {
 }
 
 /// Responds to a read: completely when it is short, as a stream when it is long.
-pub(crate) async fn answer(reading: Reading, form: Form) -> Result<Response, Problem> {
+pub(crate) async fn answer(reading: Reading, form: Form) -> Result<Response> {
     let head = reading.head().map(|head| head.0);
     let mut answer = Answer { reading, writer: Writer { form, written: 0 }, more: true };
     let mut first = Vec::with_capacity(1 << 10);
@@ -160,7 +160,7 @@ pub(crate) async fn answer(reading: Reading, form: Form) -> Result<Response, Pro
 }
 
 /// Responds with the first event of a read: `{"event":…}`, null when nothing matches.
-pub(crate) async fn newest(mut reading: Reading) -> Result<Response, Problem> {
+pub(crate) async fn newest(mut reading: Reading) -> Result<Response> {
     let mut out = b"{\"event\":".to_vec();
     let empty = out.len();
     while reading.next(1, BATCH_BYTES, |event| put_event(&mut out, event)).await? {}

@@ -4,6 +4,7 @@
 //! request ─▶ is it a write? ─ no ─▶ Ropewalk-Seq: wait for that commit ─▶ Ropewalk-Read: linearizable: barrier ─▶ route
 //!                └ yes ─▶ this node leads ─▶ route
 //!                         another does ─▶ sent there, or 307 for `Prefer: redirect`
+//!                                          └ it is replaced before it answers: the outcome is unknown
 //! response ─▶ Ropewalk-Seq: the newest commit that it may contain
 //! ```
 //! A node that is alone has none of this.
@@ -21,11 +22,12 @@ use ropewalk::Seq;
 use ropewalk_auth::BrowserSession;
 use ropewalk_http_kit::body::RequestBody;
 use ropewalk_http_kit::encoding::Encoding;
-use ropewalk_wire::{Cluster, Code, WireError};
+use ropewalk_http_kit::leader::{FORWARDED, send_to_leader};
+use ropewalk_wire::{Cluster, Code, NodeAddresses};
 
 use crate::app::App;
 use crate::kit::problem::Problem;
-use crate::settings::leader::{FORWARDED, READ, SEQ, ToLeaderError};
+use crate::settings::leader::{READ, SEQ};
 
 /// Preferences of the client, RFC 7240.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -182,15 +184,7 @@ async fn to_leader(app: &App, cluster: &dyn Cluster, request: Request) -> Result
     let Some(sender) = sender.filter(|_| is_known && !in_session && !headers.contains_key(FORWARDED)) else {
         return Err(unserved());
     };
-    sender.send(leader, request).await.map_err(|error| {
-        let code = match &error {
-            ToLeaderError::NotSent(_) => Code::NotLeader,
-            ToLeaderError::NoAnswer(_) => Code::OutcomeUnknown,
-        };
-        let mut refused = WireError::new(code, error.to_string());
-        refused.leader = addresses.as_ref().map(ToString::to_string);
-        refused.into()
-    })
+    Ok(send_to_leader(&**sender, cluster, NodeAddresses::http, request).await?)
 }
 
 /// True if the client wants to send the request to the leader itself.

@@ -1,7 +1,7 @@
 //! The OpenAPI document: generated from the handlers, so that it cannot differ from the code.
 //!
 //! Every operation under `/v1` and of the compatible interfaces can fail in the same ways; those responses
-//! are added here once instead of forty times there.
+//! are added here once instead of forty times there. So is the body of the failures that an operation describes.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{OpenApi, ToSchema};
 
 use super::elsewhere;
-use crate::kit::problem::ProblemBody;
+use crate::kit::problem::{PROBLEM_TYPE, ProblemBody};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -92,10 +92,20 @@ fn build() -> utoipa::openapi::OpenApi {
                 &[]
             };
         for operation in operations(item) {
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response
+                    && status.as_str() >= "400"
+                    && response.content.is_empty()
+                {
+                    response
+                        .content
+                        .insert(PROBLEM_TYPE.to_owned(), utoipa::openapi::RefOr::T(problem.clone()));
+                }
+            }
             for &(status, description) in REFUSALS.iter().chain(more) {
                 let response = ResponseBuilder::new()
                     .description(description)
-                    .content("application/problem+json", problem.clone())
+                    .content(PROBLEM_TYPE, problem.clone())
                     .build();
                 operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(response));
             }

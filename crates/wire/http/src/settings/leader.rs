@@ -1,35 +1,8 @@
-//! Requests that a follower sends to its leader.
+//! Headers of a cluster.
 
-use core::fmt;
-use core::pin::Pin;
-
-use axum::extract::Request;
 use axum::http::HeaderName;
-use axum::response::Response;
 
 /// The commit that a response may contain, and that a request wants to read.
 pub(crate) const SEQ: HeaderName = HeaderName::from_static("ropewalk-seq");
 /// How much a read may miss.
 pub(crate) const READ: HeaderName = HeaderName::from_static("ropewalk-read");
-/// Marks a request that a follower has sent on, so that the receiver does not send it further.
-pub const FORWARDED: HeaderName = HeaderName::from_static("ropewalk-forwarded");
-
-/// Why the leader did not answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToLeaderError {
-    /// It received nothing of the request.
-    #[error("the leader cannot be reached: {0}")]
-    NotSent(String),
-    /// It may have carried out the request.
-    #[error("the leader did not answer, and may have carried out the request: {0}")]
-    NoAnswer(String),
-}
-
-/// A response of the leader.
-pub type LeaderResponse<'a> = Pin<Box<dyn Future<Output = Result<Response, ToLeaderError>> + Send + 'a>>;
-
-/// Sends requests to the leader of the cluster.
-pub trait ToLeader: fmt::Debug + Send + Sync {
-    /// Sends a request to the HTTP API at the URL `leader`, marked with [`FORWARDED`].
-    fn send<'a>(&'a self, leader: &'a str, request: Request) -> LeaderResponse<'a>;
-}

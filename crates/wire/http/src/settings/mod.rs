@@ -12,7 +12,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use console::ConsoleFile;
 use hosts::Hosts;
-use leader::ToLeader;
+use ropewalk_http_kit::leader::ToLeader;
 
 /// Header of reads: the last position of the store at the time of the read; 0 when it was empty.
 pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");

@@ -1,8 +1,7 @@
 //! Several operations on documents of one database in one commit: all of them, or none.
 
-use axum::extract::{Extension, State};
 use axum::response::Response;
-use ropewalk_auth::{Caller, Needs};
+use ropewalk_auth::Needs;
 use ropewalk_transactions::{Modes, Request};
 use ropewalk_wire::Bounds;
 use serde::{Deserialize, Serialize};
@@ -11,12 +10,11 @@ use utoipa_axum::routes;
 
 use super::requests::{DocumentsIn, Parsed, Parser};
 use super::results::{self, Encoder};
-use crate::app::App;
 use crate::documents::collections::DatabaseName;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{DurabilityIn, Object};
-use crate::kit::path::Named;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::Result;
 use crate::route::{DATABASE, Route};
 
 pub(super) fn route() -> Route {
@@ -58,15 +56,11 @@ struct ResultsOut {
     request_body = TransactionIn<'static>,
     responses(
         (status = 200, description = "Committed. A result for each operation, in order.", body = ResultsOut),
-        (status = 409, description = "A document is there, or a unique index has its values: `already_exists`. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A document is there, or a unique index has its values: `already_exists`. Nothing was written."),
     ),
 )]
-async fn transaction(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(DatabaseName { database }): Named<DatabaseName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn transaction(at: PathRequest<DatabaseName>, body: JsonText) -> Result<Response> {
+    let PathRequest { app, caller, names: DatabaseName { database }, .. } = at;
     let bounds = Bounds::new(&app.service);
     let parser = Parser::new(&bounds);
     let parse = move |text: &str| {

@@ -11,22 +11,20 @@ mod documents;
 mod requests;
 mod results;
 
-use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ropewalk::Seq;
-use ropewalk_auth::{Caller, Needs};
+use ropewalk_auth::Needs;
 use ropewalk_transactions::{IdempotencyKey, Request, TransactionId};
 use ropewalk_wire::{Bounds, Service};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use crate::app::App;
 use crate::events::IdempotencyHeader;
 use crate::kit::body::{JsonText, from_json};
-use crate::kit::path::Named;
-use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::path::PathRequest;
+use crate::kit::problem::{Problem, Result};
 use crate::route::Route;
 use requests::{BeginIn, OperationsIn, Parsed, Parser, TransactionIn};
 use results::{BegunOut, CommittedOut, Encoder, ResultsOut, TransactionOut};
@@ -54,7 +52,7 @@ pub(crate) struct TransactionName {
 }
 
 impl TransactionName {
-    fn id(&self, service: &Service) -> Result<TransactionId, Problem> {
+    fn id(&self, service: &Service) -> Result<TransactionId> {
         self.transaction.parse().map_err(|cause| results::problem(service, cause))
     }
 }
@@ -72,18 +70,17 @@ impl TransactionName {
     request_body = TransactionIn<'static>,
     responses(
         (status = 200, description = "Committed. A result for each operation, in order.", body = TransactionOut),
-        (status = 409, description = "A condition failed, a value exists already, or other commits conflicted too often. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 410, description = "The commit of `at` cannot be read any more: `oldest_readable` can.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 412, description = "A precondition or an expected number does not hold. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 422, description = "The key was used for another request, or a document breaks a rule. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A condition failed, a value exists already, or other commits conflicted too often. Nothing was written."),
+        (status = 410, description = "The commit of `at` cannot be read any more: `oldest_readable` can."),
+        (status = 412, description = "A precondition or an expected number does not hold. Nothing was written."),
+        (status = 422, description = "The key was used for another request, or a document breaks a rule. Nothing was written."),
     ),
 )]
 async fn run(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
+    PathRequest { app, caller, .. }: PathRequest,
     IdempotencyHeader(key): IdempotencyHeader,
     body: JsonText,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let bounds = Bounds::new(&app.service);
     let key = key.map(|key| key.to_str().map(str::to_owned)).transpose();
     let key = key.map_err(|_| Problem::invalid_header("the header Idempotency-Key is not ASCII"))?;
@@ -114,14 +111,10 @@ async fn run(
     request_body = BeginIn,
     responses(
         (status = 201, description = "Begun.", body = BegunOut),
-        (status = 410, description = "The commit of `at` cannot be read any more: `oldest_readable` can.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 410, description = "The commit of `at` cannot be read any more: `oldest_readable` can."),
     ),
 )]
-async fn begin(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    body: JsonText,
-) -> Result<Response, Problem> {
+async fn begin(PathRequest { app, caller, .. }: PathRequest, body: JsonText) -> Result<Response> {
     let modes = body.parse(|text| Ok(from_json::<BeginIn>(text)?.modes())).await?;
     let begun = app.transactions.begin(&caller, modes).await;
     let (id, snapshot) = begun.map_err(|failure| results::problem(&app.service, failure.cause))?;
@@ -135,17 +128,13 @@ async fn begin(
     request_body = OperationsIn<'static>,
     responses(
         (status = 200, description = "A result for each operation, in order.", body = ResultsOut),
-        (status = 409, description = "A condition failed, or a value exists already. The transaction is rolled back.", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 412, description = "An expected number does not hold. The transaction is rolled back.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "A condition failed, or a value exists already. The transaction is rolled back."),
+        (status = 412, description = "An expected number does not hold. The transaction is rolled back."),
     ),
 )]
-async fn run_in(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<TransactionName>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let id = name.id(&app.service)?;
+async fn run_in(at: PathRequest<TransactionName>, body: JsonText) -> Result<Response> {
+    let PathRequest { app, caller, names, .. } = at;
+    let id = names.id(&app.service)?;
     let bounds = Bounds::new(&app.service);
     let parser = Parser::new(&bounds);
     let parse = move |text: &str| parser.operations(from_json::<OperationsIn<'_>>(text)?);
@@ -162,16 +151,12 @@ async fn run_in(
     params(TransactionName),
     responses(
         (status = 200, description = "Committed. The positions of each append, in order.", body = CommittedOut),
-        (status = 409, description = "Another commit changed what the transaction read, or a condition failed: begin again. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "Another commit changed what the transaction read, or a condition failed: begin again. Nothing was written."),
     ),
 )]
-async fn commit(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<TransactionName>,
-) -> Result<Response, Problem> {
-    let answer = app.transactions.commit(&caller, name.id(&app.service)?).await;
-    let answer = answer.map_err(|failure| results::problem(&app.service, failure.cause))?;
+async fn commit(at: PathRequest<TransactionName>) -> Result<Response> {
+    let answer = at.app.transactions.commit(&at.caller, at.names.id(&at.app.service)?).await;
+    let answer = answer.map_err(|failure| results::problem(&at.app.service, failure.cause))?;
     Ok(axum::Json(CommittedOut::new(&answer)).into_response())
 }
 
@@ -181,12 +166,8 @@ async fn commit(
     params(TransactionName),
     responses((status = 204, description = "Rolled back.")),
 )]
-async fn roll_back(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(name): Named<TransactionName>,
-) -> Result<StatusCode, Problem> {
-    let ended = app.transactions.roll_back(&caller, name.id(&app.service)?);
-    ended.map_err(|failure| results::problem(&app.service, failure.cause))?;
+async fn roll_back(at: PathRequest<TransactionName>) -> Result<StatusCode> {
+    let ended = at.app.transactions.roll_back(&at.caller, at.names.id(&at.app.service)?);
+    ended.map_err(|failure| results::problem(&at.app.service, failure.cause))?;
     Ok(StatusCode::NO_CONTENT)
 }

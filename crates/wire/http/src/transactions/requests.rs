@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 use crate::documents::requests::{self, DeleteIn, FindIn, UpdateIn};
 use crate::documents::responses;
 use crate::kit::json::{AppendPartIn, DurabilityIn, Object, QueryIn, Text};
-use crate::kit::problem::Problem;
+use crate::kit::problem::{Problem, Result};
 
 /// The series store and the database of documents of operations that name none.
 const DEFAULT: &str = "default";
@@ -325,7 +325,7 @@ impl Parser {
 
     /// # Errors
     /// An operation that cannot be parsed, with its place.
-    pub(crate) fn transaction(&self, request: TransactionIn<'_>) -> Result<Parsed, Problem> {
+    pub(crate) fn transaction(&self, request: TransactionIn<'_>) -> Result<Parsed> {
         let TransactionIn { preconditions, operations, isolation, durability, includes, at } = request;
         let modes = Modes { isolation: isolation.into(), durability: durability.0, at: at.map(Seq) };
         let parsed = self.parse(preconditions, operations)?;
@@ -334,7 +334,7 @@ impl Parser {
 
     /// # Errors
     /// As [`Parser::transaction`].
-    pub(crate) fn operations(&self, request: OperationsIn<'_>) -> Result<Parsed, Problem> {
+    pub(crate) fn operations(&self, request: OperationsIn<'_>) -> Result<Parsed> {
         self.parse(Vec::new(), request.operations)
     }
 
@@ -342,7 +342,7 @@ impl Parser {
         &self,
         preconditions: Vec<Object<PreconditionIn<'_>>>,
         operations: Vec<Object<ModelOperationIn<'_>>>,
-    ) -> Result<Parsed, Problem> {
+    ) -> Result<Parsed> {
         let count = preconditions.len() + operations.len();
         check_operations(operations.len(), preconditions.len())?;
         let places = Places { preconditions: preconditions.len() };
@@ -374,7 +374,7 @@ impl Parser {
         operations: &[Object<DocumentsIn<'_>>],
         database: &str,
         modes: Modes,
-    ) -> Result<Parsed, Problem> {
+    ) -> Result<Parsed> {
         check_operations(operations.len(), 0)?;
         let each = |(place, Object(operation)): (usize, &Object<DocumentsIn<'_>>)| {
             let parsed = match &operation.database {
@@ -387,13 +387,12 @@ impl Parser {
                 parsed.map_err(|problem| problem.within(&format!("operations[{place}]")))?;
             Ok((Operation::Documents(documents), form))
         };
-        let parsed =
-            self.bounds.run(|| operations.iter().enumerate().map(each).collect::<Result<Vec<_>, Problem>>());
+        let parsed = self.bounds.run(|| operations.iter().enumerate().map(each).collect::<Result<Vec<_>>>());
         let (operations, forms) = parsed?.into_iter().unzip();
         Ok(Parsed { operations, modes, includes: None, forms, places: Places { preconditions: 0 } })
     }
 
-    fn precondition(&self, precondition: PreconditionIn<'_>) -> Result<Operation, Problem> {
+    fn precondition(&self, precondition: PreconditionIn<'_>) -> Result<Operation> {
         let PreconditionIn { seq, events, documents, sql } = precondition;
         match (seq, events, documents, sql) {
             (Some(seq), None, None, None) => Ok(Operation::Newest(Seq(seq))),
@@ -419,7 +418,7 @@ impl Parser {
         }
     }
 
-    fn operation(&self, operation: ModelOperationIn<'_>) -> Result<(Operation, Form), Problem> {
+    fn operation(&self, operation: ModelOperationIn<'_>) -> Result<(Operation, Form)> {
         let ModelOperationIn { append, read, documents, sql, samples, checkpoint } = operation;
         let mut found = Vec::new();
         if let Some(Object(append)) = append {
@@ -460,11 +459,7 @@ impl Parser {
     ///
     /// # Errors
     /// Not exactly one operation, or one that cannot be parsed.
-    pub(crate) fn documents(
-        &self,
-        operation: &DocumentsIn<'_>,
-        database: &str,
-    ) -> Result<(Documents, Form), Problem> {
+    pub(crate) fn documents(&self, operation: &DocumentsIn<'_>, database: &str) -> Result<(Documents, Form)> {
         let options = &self.options;
         let own_durability = operation.update.as_ref().is_some_and(|update| update.0.durability.is_some())
             || operation.delete.as_ref().is_some_and(|delete| delete.0.durability.is_some());
@@ -506,7 +501,7 @@ fn query(Object(query): Object<QueryIn>) -> Query {
     query.into()
 }
 
-fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Result<Statement, Problem> {
+fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Result<Statement> {
     let StatementIn { sql, params, expect } = statement;
     let parameter = |param: &RawValue| {
         Parameter::from_json(param.get())
@@ -521,7 +516,7 @@ fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Result<Statem
 }
 
 impl SamplesIn<'_> {
-    fn parse(self) -> Result<Samples, Problem> {
+    fn parse(self) -> Result<Samples> {
         let mut batch = SampleBatch::new();
         for (place, Object(SeriesIn { labels, samples })) in self.series.into_iter().enumerate() {
             let invalid = |why: String| Problem::invalid_field(format!("samples.series[{place}]: {why}"));

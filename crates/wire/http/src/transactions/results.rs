@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use super::requests::Places;
 use crate::documents::{queries, responses};
 use crate::kit::encode::put_event;
-use crate::kit::problem::{Problem, Refusal};
+use crate::kit::problem::{Problem, Refusal, Result};
 
 /// A committed transaction. Only its schema is used: the results are written by hand.
 #[derive(Serialize, ToSchema)]
@@ -170,7 +170,7 @@ impl Encoder {
     ///
     /// # Errors
     /// The results are too large.
-    pub(crate) fn response(self, answer: &Answer, left_out: usize) -> Result<Response, Problem> {
+    pub(crate) fn response(self, answer: &Answer, left_out: usize) -> Result<Response> {
         let head = format!("{{\"seq\":{},\"repeated\":{},\"results\":[", answer.seq.0, answer.is_repeated);
         self.send(head, answer, left_out)
     }
@@ -179,11 +179,11 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`Encoder::response`].
-    pub(crate) fn results(self, answer: &Answer) -> Result<Response, Problem> {
+    pub(crate) fn results(self, answer: &Answer) -> Result<Response> {
         self.send("{\"results\":[".to_owned(), answer, 0)
     }
 
-    fn send(self, head: String, answer: &Answer, left_out: usize) -> Result<Response, Problem> {
+    fn send(self, head: String, answer: &Answer, left_out: usize) -> Result<Response> {
         let mut out = head.into_bytes();
         let bytes = |result: &Result<Vec<u8>, AppendPositions>| result.as_ref().map_or(64, Vec::len) + 1;
         out.reserve(answer.results.iter().skip(left_out).map(bytes).sum::<usize>() + 2);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use ropewalk_http::{HttpSettings, LeaderResponse, ToLeader, ToLeaderError};
+use ropewalk_http::HttpSettings;
+use ropewalk_http_kit::leader::{LeaderResponse, ToLeader, ToLeaderError};
 use serde_json::json;
 
 use crate::client::{Reply, Server};
@@ -18,6 +19,8 @@ use crate::cluster::Node;
 struct Sent {
     requests: Mutex<Vec<String>>,
     fails: bool,
+    /// It receives requests and never answers.
+    hangs: bool,
 }
 
 impl Sent {
@@ -34,6 +37,9 @@ impl ToLeader for Sent {
             self.requests.lock().unwrap().push(format!("{line} {}", String::from_utf8_lossy(&body)));
             if self.fails {
                 return Err(ToLeaderError::NoAnswer("reset".to_owned()));
+            }
+            if self.hangs {
+                std::future::pending::<()>().await;
             }
             Ok(Response::builder()
                 .status(201)
@@ -110,6 +116,21 @@ async fn write_that_cannot_be_sent_on_names_the_leader() {
     let broken = pair_with(Sent { fails: true, ..Sent::default() }).await;
     let reply = post(&broken.follower, "/v1/stores/shop/events", &[], &event()).await;
     reply.refused(504, "outcome_unknown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_at_a_leader_that_does_not_answer_ends_when_another_node_leads() {
+    let pair = pair_with(Sent { hangs: true, ..Sent::default() }).await;
+    let (sent, follower) = (pair.sent.clone(), pair.nodes.1.clone());
+    let replace = std::thread::spawn(move || {
+        while sent.take().is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        follower.lead();
+    });
+    let reply = post(&pair.follower, "/v1/stores/shop/events", &[], &event()).await;
+    reply.refused(504, "outcome_unknown");
+    replace.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

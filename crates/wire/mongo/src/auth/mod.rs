@@ -1,4 +1,5 @@
 //! Logins and users.
 
 pub(crate) mod login;
+pub(crate) mod roles;
 pub(crate) mod users;

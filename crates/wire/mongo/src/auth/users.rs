@@ -21,11 +21,12 @@ use crate::auth::login::MECHANISMS;
 use crate::call::Call;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::reply::check_list;
 
 /// Represents every database.
-const EVERY: &str = "*";
+pub(crate) const EVERY: &str = "*";
 /// Sets of rights; the first that fits names them: role on a database, role on all, rights.
-const ROLES: &[(&str, &str, &[Right])] = &[
+pub(crate) const ROLES: &[(&str, &str, &[Right])] = &[
     ("dbOwner", "root", &[Right::Admin]),
     ("readWrite", "readWriteAnyDatabase", &[Right::Read, Right::Append]),
     ("read", "readAnyDatabase", &[Right::Read]),
@@ -153,7 +154,7 @@ pub(crate) async fn change(call: &mut Call<'_>) -> Outcome<Writer> {
 }
 
 /// Puts the roles of a user on one database, by MongoDB's names where one fits.
-fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
+pub(crate) fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
     let named = ROLES.iter().find(|(_, _, whole)| whole.iter().all(|right| rights.contains(right)));
     let named_rights = named.map_or(&[][..], |(_, _, whole)| whole);
     let rest = rights.iter().filter(|right| !named_rights.contains(right)).map(|right| right.as_str());
@@ -172,20 +173,20 @@ fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
 }
 
 /// The names that `usersInfo` selects; `None`: all.
-fn asked_for(value: Value<'_>) -> Outcome<Option<Vec<&str>>> {
+fn asked_for(value: Value<'_>) -> Outcome<Option<BTreeSet<&str>>> {
     let bad = || Failure::new(Code::BadValue, "usersInfo takes 1, a name, { user, db }, or a list of these");
     Ok(match value {
-        Value::String(name) => Some(vec![name]),
+        Value::String(name) => Some(BTreeSet::from([name])),
         Value::Document(doc) => {
             let args = Args::statement("usersInfo", doc, &["user", "db", "forAllDBs"])?;
             match (args.text("user")?, args.flag("forAllDBs")?) {
-                (Some(name), None) => Some(vec![name]),
+                (Some(name), None) => Some(BTreeSet::from([name])),
                 (None, Some(true)) if doc.get("db").is_none() => None,
                 _ => return Err(bad()),
             }
         }
         Value::Array(list) => {
-            let mut names = Vec::new();
+            let mut names = BTreeSet::new();
             for value in list.values() {
                 names.extend(asked_for(value)?.ok_or_else(bad)?);
             }
@@ -205,8 +206,9 @@ pub(crate) fn info(call: &mut Call<'_>) -> Outcome<Writer> {
     let wanted = asked_for(call.args.needed("usersInfo", call.args.get("usersInfo"))?)?;
     let mut out = Writer::new();
     out.open_array("users");
-    for user in call.shared.service.access().users(&caller)? {
-        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&user.name.as_str())) {
+    for user in call.shared.service.access().users_after(&caller, None)? {
+        call.may_go_on()?;
+        if wanted.as_ref().is_some_and(|wanted| !wanted.contains(user.name.as_str())) {
             continue;
         }
         out.open_document("");
@@ -220,6 +222,7 @@ pub(crate) fn info(call: &mut Call<'_>) -> Outcome<Writer> {
         MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
         out.close();
         out.close();
+        check_list(&out, "users", "name the users")?;
     }
     out.close();
     Ok(out)

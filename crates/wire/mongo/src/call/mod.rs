@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
 use ropewalk::documents::lang::{
-    self, Budget, COMMAND_BYTES_MAX, LangError, Options, Patterns, Value, Writer,
+    self, Budget, COMMAND_BYTES_MAX, Filter, LangError, Options, Patterns, Value, Writer,
 };
 use ropewalk::documents::{Caller as Asked, Collection, Documents, DocumentsError};
 use ropewalk_auth::{Caller, Right};
@@ -160,6 +160,15 @@ impl<'a> Call<'a> {
     /// A collation other than the simple one.
     pub(crate) fn options(&self, args: &Args<'_>) -> Outcome<Options> {
         args.options(self.now_ms(), self.shared.random(), self.patterns().clone())
+    }
+
+    /// The filter of the command; without one everything matches.
+    pub(crate) fn filter(&self) -> Outcome<Filter> {
+        let options = self.options(&self.args)?;
+        match self.args.document("filter")? {
+            Some(filter) => Ok(Filter::parse(filter, &options)?),
+            None => Ok(Filter::all()),
+        }
     }
 
     /// The regular expressions of the command: compiling them is bounded by the command's deadline.

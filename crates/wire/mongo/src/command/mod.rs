@@ -5,6 +5,7 @@ pub(crate) mod rights;
 pub(crate) mod table;
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk_auth::Caller;
@@ -26,6 +27,7 @@ use crate::server::hello;
 use crate::session::transaction;
 use crate::state::Shared;
 use crate::state::fail_points::Ordered;
+use crate::state::usage::Kind;
 
 /// Runs the command of a request; returns the reply, or `None` where a fail point disconnects.
 pub(crate) async fn run(
@@ -46,6 +48,7 @@ pub(crate) async fn run(
     if ordered.close {
         return None;
     }
+    let began = Instant::now();
     let timer = shared.service.metrics().request("mongo", found.map_or("unknown", |command| command.name));
     let outcome = match (&ordered.failure, found) {
         (Some(failure), _) => Err(ordered_failure(shared, failure, &ordered, request)),
@@ -55,6 +58,7 @@ pub(crate) async fn run(
     let mut out;
     let done = match outcome {
         Ok(answer) => {
+            count_use(shared, request, name, began);
             out = answer;
             put_concern_error(shared, &ordered, request, &mut out);
             out.put("ok", Value::Double(1.0));
@@ -78,6 +82,19 @@ pub(crate) async fn run(
     // A write whose stored result is repeated writes nothing.
     let written = !client.answered_again.swap(false, Ordering::Relaxed);
     if ordered.close_behind && written { None } else { Some(out.finish()) }
+}
+
+/// Counts a command on a collection.
+fn count_use(shared: &Shared, request: &Request, name: &str, began: Instant) {
+    let field = if name == "getMore" { "collection" } else { name };
+    let Some(database) = request.database().filter(|database| *database != RESERVED) else { return };
+    let collection = request.body().get(field).and_then(Value::as_str);
+    match (name, Kind::of(name), collection) {
+        (_, Some(kind), Some(collection)) => shared.usage.add(database, collection, kind, began.elapsed()),
+        ("drop", _, Some(collection)) => shared.usage.forget(database, Some(collection)),
+        ("dropDatabase", ..) => shared.usage.forget(database, None),
+        _ => {}
+    }
 }
 
 /// The failure of a fail point, with its labels.

@@ -2,14 +2,14 @@
 
 use ropewalk::documents::lang::{Value, Writer};
 
-use crate::auth::{login, users};
+use crate::auth::{login, roles, users};
 use crate::call::Call;
 use crate::crud::write::Change;
 use crate::crud::{definitions, read, write};
 use crate::models::change::Change as ModelChange;
 use crate::models::{events, samples, sql};
 use crate::protocol::failure::Outcome;
-use crate::server::{current_ops, fail_points, hello, status};
+use crate::server::{current_ops, fail_points, hello, profile, status};
 use crate::session::{sessions, transaction};
 
 /// How a command is run.
@@ -85,6 +85,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("configureFailPoint", Run::Quick(fail_points::configure), "makes commands fail, for tests"),
     command("getLog", Run::Quick(status::get_log), "shows the newest lines of the log"),
     command("serverStatus", Run::Read(status::server_status), "reports the server's metrics"),
+    command("top", Run::Quick(profile::top), "reports the use of each collection"),
+    command("profile", Run::Quick(profile::profile), "reports the profiling level"),
     command("currentOp", Run::Quick(current_ops::current_op), "lists running operations"),
     command("killOp", Run::Quick(current_ops::kill_op), "ends a running operation"),
     command("listCommands", Run::Quick(list_commands), "lists all commands"),
@@ -123,7 +125,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("listCollections", Run::Read(definitions::list_collections), "lists collections"),
     command("listDatabases", Run::Read(definitions::list_databases), "lists databases"),
     command("validate", Run::Read(definitions::validate), "checks a collection and its indexes"),
-    command("usersInfo", Run::Quick(users::info), "lists users"),
+    command("usersInfo", Run::Read(users::info), "lists users"),
+    command("rolesInfo", Run::Quick(roles::info), "lists roles"),
     command("createUser", Run::Users, "makes a user"),
     command("updateUser", Run::Users, "changes a user's password or roles"),
     command("dropUser", Run::Users, "drops a user"),
@@ -187,6 +190,7 @@ pub(crate) const OF_DATABASES: &[&str] = &[
     "insert",
     "listCollections",
     "listIndexes",
+    "profile",
     "update",
     "validate",
 ];

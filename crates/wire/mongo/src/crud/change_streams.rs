@@ -14,6 +14,7 @@ use ropewalk_wire::run_unpinned;
 
 use crate::call::Call;
 use crate::crud::read::{FIRST_BATCH, first_batch, put_cursor, take};
+use crate::crud::views;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, interrupted, shutting_down};
 use crate::state::changes::Changes;
@@ -78,6 +79,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     let target = match call.args.get("aggregate") {
         Some(Value::String(_)) if !everything => {
             let collection = call.collection()?;
+            views::refuse(&collection)?;
             Target::Collection {
                 database: collection.database().to_owned(),
                 name: collection.name().to_owned(),

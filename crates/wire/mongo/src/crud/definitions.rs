@@ -1,9 +1,7 @@
 //! Databases, collections and indexes: created, listed, changed, dropped.
 
 use ropewalk::documents::lang::key::IndexField;
-use ropewalk::documents::lang::{
-    self, DOCUMENT_BYTES_MAX, Doc, DocBuf, Filter, LangError, Options, Value, Writer,
-};
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
 use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
@@ -14,9 +12,12 @@ use ropewalk_transactions::told;
 use crate::call::{Call, RESERVED};
 use crate::crud::read::{FIRST_BATCH, Ready, first_batch};
 use crate::crud::rules::{may_count, rules_bind};
+use crate::crud::views;
 use crate::crud::write::int;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
+use crate::protocol::reply::check_list;
+use crate::server::current_ops::with_documents;
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
 
@@ -44,8 +45,6 @@ const CREATE_FIELDS: &[&str] = &[
 ];
 /// Fields of `create` that are not supported.
 const CREATE_NOT_OFFERED: &[&str] = &[
-    "viewOn",
-    "pipeline",
     "timeseries",
     "clusteredIndex",
     "storageEngine",
@@ -64,18 +63,25 @@ fn rules(args: &Args<'_>, mut options: CollectionOptions) -> Outcome<CollectionO
         Some("strict") => options.moderate = false,
         Some("moderate") => options.moderate = true,
         Some("off") if options.validator.is_none() => {}
-        Some(other) => {
-            let message = format!("validationLevel {other:?} is not offered; there are strict and moderate");
+        Some("off") => {
+            let message = "validationLevel \"off\" is not offered; there are strict and moderate";
             return Err(Failure::new(Code::NotImplemented, message));
         }
+        Some(other) => return Err(unknown_value("validationLevel", other)),
     }
     match args.text("validationAction")? {
         None | Some("error") => Ok(options),
-        Some(other) => {
-            let message = format!("validationAction {other:?} is not offered; there is error");
+        Some("warn" | "errorAndLog") => {
+            let message = "the only validationAction is \"error\"";
             Err(Failure::new(Code::NotImplemented, message))
         }
+        Some(other) => Err(unknown_value("validationAction", other)),
     }
+}
+
+fn unknown_value(field: &str, value: &str) -> Failure {
+    let message = format!("Enumeration value '{value}' for field '{field}' is not a valid value.");
+    Failure::new(Code::BadValue, message)
 }
 
 /// The limits of a capped collection, from `create`.
@@ -119,6 +125,9 @@ pub(crate) fn create(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.not_offered(CREATE_NOT_OFFERED)?;
     refuse_images(&call.args)?;
     call.options(&call.args)?;
+    if let Some(view) = views::described(&call.args)? {
+        return views::create(call, &view);
+    }
     call.may(Right::Append, Some(call.database))?;
     let collection = call.collection()?;
     let options = CollectionOptions { capped: capped(&call.args)?, ..CollectionOptions::default() };
@@ -207,9 +216,14 @@ pub(crate) fn coll_mod(call: &mut Call<'_>) -> Outcome<Writer> {
         "changeStreamPreAndPostImages",
         "cappedSize",
         "cappedMax",
+        "viewOn",
+        "pipeline",
     ])?;
     refuse_images(&call.args)?;
     call.may(Right::Admin, Some(call.database))?;
+    if let Some(view) = views::described(&call.args)? {
+        return views::modify(call, &view);
+    }
     let collection = call.collection()?;
     let definition = existing(&collection)?;
     let mut out = Writer::new();
@@ -268,10 +282,16 @@ fn resized(args: &Args<'_>, there: Option<CappedLimits>) -> Outcome<Option<Cappe
     Ok(Some(if max.is_some() { new } else { CappedLimits { documents: there.documents, ..new } }))
 }
 
-fn existing(collection: &Collection) -> Outcome<std::sync::Arc<Definition>> {
-    collection.definition()?.ok_or_else(|| {
-        Failure::new(Code::NamespaceNotFound, format!("ns does not exist: {}", namespace(collection)))
-    })
+/// The definition of a collection.
+///
+/// # Errors
+/// `NamespaceNotFound`; `CommandNotSupportedOnView`.
+pub(crate) fn existing(collection: &Collection) -> Outcome<std::sync::Arc<Definition>> {
+    if let Some(definition) = collection.definition()? {
+        return Ok(definition);
+    }
+    views::refuse(collection)?;
+    Err(Failure::new(Code::NamespaceNotFound, format!("ns does not exist: {}", namespace(collection))))
 }
 
 fn unknown_index(definition: &Definition, name: &str) -> Failure {
@@ -451,7 +471,7 @@ pub(crate) fn drop_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-fn put_index(index: Option<&Index>) -> DocBuf {
+pub(crate) fn put_index(index: Option<&Index>) -> DocBuf {
     let mut out = Writer::new();
     out.put("v", Value::Int32(2));
     out.open_document("key");
@@ -522,11 +542,7 @@ pub(crate) const LIST_FIELDS: &[&str] =
 pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(LIST_FIELDS)?;
     call.may(Right::Read, Some(call.database))?;
-    let options = call.options(&call.args)?;
-    let filter = match call.args.document("filter")? {
-        Some(filter) => Filter::parse(filter, &options)?,
-        None => Filter::all(),
-    };
+    let filter = call.filter()?;
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
     let db = call.shared.service.database();
     let before = db.snapshot();
@@ -548,6 +564,13 @@ pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
             }
         }
         after = Some(last);
+    }
+    for name in call.documents().views(call.database)? {
+        let Some(view) = call.documents().collection(call.database, &name)?.view()? else { continue };
+        let whole = views::put(&name, &view, false);
+        if filter.matches(whole.doc())? {
+            list.push(if name_only { views::put(&name, &view, true) } else { whole })?;
+        }
     }
     listed(call, Needs::Database, format!("{}.$cmd.listCollections", call.database), list)
 }
@@ -599,7 +622,7 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
         _ => Filter::all(),
     };
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
-    let (mut total, mut out, mut reply_bytes) = (0, Writer::new(), 0);
+    let (mut total, mut out) = (0, Writer::new());
     out.open_array("databases");
     for name in names {
         call.may_go_on()?;
@@ -617,15 +640,9 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         let database = database.finish();
         if filter.matches(database.doc())? {
-            // Each element has its index as its name.
-            reply_bytes += database.bytes().len() + 16;
-            if reply_bytes > DOCUMENT_BYTES_MAX {
-                let message =
-                    format!("the list of databases exceeds {DOCUMENT_BYTES_MAX} bytes; use a filter");
-                return Err(LangError::new(lang::Code::BSONObjectTooLarge, message).into());
-            }
             total += bytes;
             out.put("", Value::Document(database.doc()));
+            check_list(&out, "databases", "use a filter")?;
         }
     }
     out.close();
@@ -641,6 +658,7 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["collStats", "scale"])?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
+    views::refuse(&collection)?;
     may_count(call, &collection)?;
     let scale = call.args.count("scale")?.filter(|scale| *scale > 0).unwrap_or(1) as i64;
     let mut out = Writer::new();
@@ -681,8 +699,6 @@ pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>)
     may_count(call, &collection)?;
     let mut out = Writer::array();
     out.open_document("");
-    out.open_array("$documents");
-    out.open_document("");
     out.put("ns", Value::String(&namespace(&collection)));
     out.put("localTime", Value::DateTime(call.now_ms()));
     if let Some(storage) = spec.document("storageStats")? {
@@ -696,12 +712,7 @@ pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>)
         out.put("count", int(collection.estimated_count()?.documents as i64));
     }
     out.close();
-    out.close();
-    out.close();
-    for stage in stages.values().skip(1) {
-        out.put("", stage);
-    }
-    Ok(out.finish())
+    Ok(with_documents(out, stages))
 }
 
 /// `dbStats`
@@ -724,7 +735,7 @@ pub(crate) fn db_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     let mut out = Writer::new();
     out.put("db", Value::String(call.database));
     out.put("collections", int(collections));
-    out.put("views", Value::Int32(0));
+    out.put("views", int(call.documents().views(call.database)?.len() as i64));
     out.put("objects", int(objects));
     out.put("dataSize", int(bytes / scale));
     out.put("indexes", int(indexes));

@@ -3,15 +3,18 @@
 use std::collections::VecDeque;
 
 use ropewalk::documents::lang::{
-    self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
+    self, Doc, DocBuf, Filter, Options, Output, OutputMode, Pipeline, Projection, Value, Writer,
 };
-use ropewalk::documents::{CancelCheck, Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint};
+use ropewalk::documents::{
+    CancelCheck, Collection, DocumentsAt, DocumentsError, DocumentsRead, DocumentsTx, Find, Hint,
+    view_documents,
+};
 use ropewalk::{Seq, Snapshot};
 use ropewalk_auth::Right;
 
 use crate::call::{Call, RESERVED};
 use crate::crud::write::{self, hint, int, sort, validates};
-use crate::crud::{change_streams, definitions};
+use crate::crud::{change_streams, definitions, index_stats, views};
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
 use crate::protocol::frame::Request;
@@ -116,28 +119,44 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         let source = match collection.tail(call.asked(), &find)? {
             Some(tail) => Source::Tail(Box::new(tail), awaits),
-            None => Source::Ready(VecDeque::new(), 0),
+            None => {
+                views::refuse(&collection)?;
+                Source::Ready(VecDeque::new(), 0)
+            }
         };
         return first_batch(call, guard, namespace, source, size, false, call.seq());
     }
     let mut at = call.seq();
     let source = match call.transaction()? {
         Some(transaction) => {
-            let (documents, bytes) = transaction.run(false, |tx| {
+            let found = transaction.run(false, |tx| {
+                if is_view(tx, &collection) {
+                    return Ok(None);
+                }
                 let mut ready = Ready::default();
                 tx.visit(&collection, &find, &mut |document| ready.push(document))?;
-                Ok(ready.done())
+                Ok(Some(ready.done()))
             })?;
+            let Some((documents, bytes)) = found else { return views::find(call, &collection) };
             Source::Ready(documents, bytes)
         }
         None => {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
-            Source::Find(Box::new(collection.find_for(call.asked(), snapshot.engine().clone(), &find)?))
+            match collection.find_for(call.asked(), snapshot.engine().clone(), &find) {
+                Ok(cursor) => Source::Find(Box::new(cursor)),
+                Err(error) if error.is_view() => return views::find(call, &collection),
+                Err(error) => return Err(error.into()),
+            }
         }
     };
     let namespace = namespace(&collection);
     first_batch(call, guard, namespace, source, size, single, at)
+}
+
+/// True for a view, as the transaction sees it.
+fn is_view(tx: &mut DocumentsTx<'_>, collection: &Collection) -> bool {
+    tx.has_collection(collection).is_err_and(|error| error.is_view())
 }
 
 /// Whether the query tails a capped collection, and then whether `getMore` awaits data.
@@ -369,15 +388,18 @@ pub(crate) fn count(call: &mut Call<'_>) -> Outcome<Writer> {
     let plain = ["limit", "skip", "hint"].iter().all(|field| call.args.get(field).is_none());
     let asked = call.asked();
     let counted = if empty && plain && asked.is_none() {
-        collection.estimated_count()?.documents
+        match collection.estimated_count()?.documents {
+            0 if views::named(&collection)?.is_some() => return views::count(call, &collection),
+            counted => counted,
+        }
     } else {
         let snapshot = call.snapshot()?;
         let look = || call.may_go_on();
-        call.documents()
-            .at(snapshot.engine())
-            .as_caller(asked)
-            .with_cancellation(&look)
-            .count(&collection, &find)?
+        let at = call.documents().at(snapshot.engine()).as_caller(asked);
+        match at.with_cancellation(&look).count(&collection, &find) {
+            Err(error) if error.is_view() => return views::count(call, &collection),
+            counted => counted?,
+        }
     };
     let mut out = Writer::new();
     out.put("n", int(counted as i64));
@@ -419,19 +441,30 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
     };
     let mut at = call.seq();
     let values = match call.transaction()? {
-        Some(transaction) => transaction.run(false, |tx| Ok(tx.distinct(&collection, path, &filter)?))?,
+        Some(transaction) => transaction.run(false, |tx| match is_view(tx, &collection) {
+            true => Ok(None),
+            false => Ok(Some(tx.distinct(&collection, path, &filter)?)),
+        })?,
         None => {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
             let look = || call.may_go_on();
             let at = call.documents().at(snapshot.engine()).as_caller(call.asked());
-            at.with_cancellation(&look).distinct(&collection, path, &filter)?
+            match at.with_cancellation(&look).distinct(&collection, path, &filter) {
+                Err(error) if error.is_view() => None,
+                values => Some(values?),
+            }
         }
     };
     let mut out = Writer::new();
-    out.open_array("values");
-    values.iter().for_each(|value| out.put("", value.value()));
-    out.close();
+    match values {
+        Some(values) => {
+            out.open_array("values");
+            values.iter().for_each(|value| out.put("", value.value()));
+            out.close();
+        }
+        None => out.put("values", Value::Array(views::distinct(call, &collection, path)?.doc())),
+    }
     put_snapshot_time(call, &mut out, at);
     Ok(out)
 }
@@ -477,6 +510,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         Some(("$listLocalSessions", _)) => Some(sessions_listed(call, stages)?),
         Some(("$currentOp", spec)) => Some(current_ops::stages(call, spec, stages)?),
+        Some(("$indexStats", spec)) => Some(index_stats::stages(call, spec, stages)?),
         Some(("$collStats", spec)) => Some(definitions::collection_told(call, spec, stages)?),
         _ => None,
     };
@@ -500,10 +534,14 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         let message = "{aggregate: 1} is not valid for a pipeline that does not make its own documents";
         return Err(Failure::new(Code::InvalidNamespace, message));
     }
+    if let (Some(collection), Some(_)) = (&collection, &hint) {
+        views::refuse_hint(collection)?;
+    }
     let mut read: Vec<Collection> = collection.iter().cloned().collect();
     for name in pipeline.collections() {
         read.push(call.documents().collection(call.database, name)?);
     }
+    views::add_read(call, &mut read)?;
     let needs = match first {
         Some(("$currentOp", spec)) if !current_ops::shows_all(spec) && read.is_empty() => Needs::Nothing,
         Some(("$currentOp", spec)) if current_ops::shows_all(spec) => Needs::Operations,
@@ -516,45 +554,56 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         let source = Source::Ready(VecDeque::new(), 0);
         return first_batch(call, guard, namespace, source, FIRST_BATCH, true, call.seq());
     }
-    let mut at = call.seq();
-    let (documents, bytes) = match call.transaction()? {
-        Some(transaction) => transaction.run(false, |tx| {
+    let (documents, bytes, at) = computed(call, collection.as_ref(), &pipeline, hint.as_ref())?;
+    let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
+    let source = Source::Ready(documents, bytes);
+    first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, at)
+}
+
+/// The documents of a pipeline that writes nothing, their bytes, and the commit that they are of.
+///
+/// # Errors
+/// Those of its stages; the documents take too much memory.
+pub(crate) fn computed(
+    call: &Call<'_>,
+    collection: Option<&Collection>,
+    pipeline: &Pipeline,
+    hint: Option<&Hint>,
+) -> Outcome<(VecDeque<DocBuf>, usize, Seq)> {
+    if let Some(transaction) = call.transaction()? {
+        let (documents, bytes) = transaction.run(false, |tx| {
             let mut input = Ready::default();
-            match &collection {
-                Some(collection) if !pipeline.collections().is_empty() => {
-                    for document in tx.aggregate(collection, &pipeline)? {
+            match collection {
+                Some(collection) if !pipeline.collections().is_empty() || is_view(tx, collection) => {
+                    for document in tx.aggregate(collection, pipeline)? {
                         input.push(document)?;
                     }
                     return Ok(input.done());
                 }
                 Some(collection) => {
-                    let find = input_of(&pipeline, hint.as_ref());
+                    let find = input_of(pipeline, hint);
                     tx.visit(collection, &find, &mut |document| input.push(document))?;
                 }
                 None => {}
             }
             let input = input.done().0.into_iter().map(Ok);
-            run(call, &pipeline, Box::new(input), &Alone(call))
-        })?,
-        None => {
-            let snapshot = call.snapshot()?;
-            at = snapshot.seq();
-            let look = || call.may_go_on();
-            let others = Others { call, snapshot: &snapshot, look: &look };
-            let input: lang::Stream<'_, DocumentsError> = match &collection {
-                Some(collection) => {
-                    let find = input_of(&pipeline, hint.as_ref());
-                    let cursor = collection.find_for(call.asked(), snapshot.engine().clone(), &find)?;
-                    Box::new(cursor.documents_while(&look))
-                }
-                None => Box::new(std::iter::empty()),
-            };
-            run(call, &pipeline, input, &others)?
+            run(call, pipeline, Box::new(input), &Alone(call))
+        })?;
+        return Ok((documents, bytes, call.seq()));
+    }
+    let snapshot = call.snapshot()?;
+    let look = || call.may_go_on();
+    let others = Others { call, snapshot: &snapshot, look: &look };
+    let input: lang::Stream<'_, DocumentsError> = match collection {
+        Some(collection) => {
+            let all = Filter::all();
+            let filter = pipeline.leading_filter().unwrap_or(&all);
+            others.stream(collection, &input_of(pipeline, hint), filter)?
         }
+        None => Box::new(std::iter::empty()),
     };
-    let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
-    let source = Source::Ready(documents, bytes);
-    first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, at)
+    let (documents, bytes) = run(call, pipeline, input, &others)?;
+    Ok((documents, bytes, snapshot.seq()))
 }
 
 /// Replaces `$listLocalSessions` at the start of a pipeline by the sessions: those with transactions, and the
@@ -660,14 +709,33 @@ struct Others<'a> {
     look: CancelCheck<'a>,
 }
 
+impl Others<'_> {
+    /// The documents of a collection or a view that match; `find` is the query with this filter.
+    fn stream(
+        &self,
+        collection: &Collection,
+        find: &Find,
+        filter: &Filter,
+    ) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
+        let snapshot = self.snapshot.engine();
+        match collection.find_for(self.call.asked(), snapshot.clone(), find) {
+            Ok(cursor) => Ok(Box::new(cursor.documents_while(self.look))),
+            Err(error) if error.is_view() => {
+                let Some(view) = collection.view_at(snapshot)? else { return Err(error) };
+                let options = Options { now_ms: self.call.now_ms(), ..Options::default() };
+                view_documents(&view, filter, &options, self)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 impl lang::Source for Others<'_> {
     type Error = DocumentsError;
 
     fn find(&self, name: &str, filter: &Filter) -> Result<lang::Stream<'_, DocumentsError>, DocumentsError> {
         let collection = self.call.documents().collection(self.call.database, name)?;
-        let find = Find::matching(filter.clone());
-        let cursor = collection.find_for(self.call.asked(), self.snapshot.engine().clone(), &find)?;
-        Ok(Box::new(cursor.documents_while(self.look)))
+        self.stream(&collection, &Find::matching(filter.clone()), filter)
     }
 
     fn look(&self) -> Result<(), DocumentsError> {

@@ -133,7 +133,7 @@ fn concerns_all(error: &DocumentsError) -> bool {
             | DocumentsError::Interrupted(_)
             | DocumentsError::TransactionTooOld { .. }
             | DocumentsError::TransactionMemory { .. }
-    )
+    ) || error.is_view()
 }
 
 /// An error of one document or statement, with the full name of the collection.

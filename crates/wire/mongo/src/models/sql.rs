@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ropewalk::Transaction;
-use ropewalk::documents::lang::{Code as LangCode, DOCUMENT_BYTES_MAX, DocBuf, LangError, Value, Writer};
+use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk_auth::Right;
 use ropewalk_sql::{
     Canceller, Outcome as SqlOutcome, Rights, Session, Settings, SqlError, StatementKind, state, type_name,
@@ -17,6 +17,7 @@ use crate::crud::write::int;
 use crate::models::change::Change;
 use crate::models::sql_values::{parameters, put};
 use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::reply::check_list;
 
 /// Memory of one statement, as over HTTP.
 const STATEMENT_BYTES_MAX: usize = 64 << 20;
@@ -145,11 +146,7 @@ fn answer(outcome: &SqlOutcome) -> Outcome<DocBuf> {
             out.open_array("");
             row.iter().for_each(|value| put(&mut out, "", value));
             out.close();
-            if out.size() > DOCUMENT_BYTES_MAX {
-                let message =
-                    format!("the rows take more than {DOCUMENT_BYTES_MAX} bytes; read fewer at a time");
-                return Err(LangError::new(LangCode::BSONObjectTooLarge, message).into());
-            }
+            check_list(&out, "rows", "read fewer at a time")?;
         }
         out.close();
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{
-    Doc, DocBuf, Filter, Options, Patterns, Pipeline, Source, Stream, Value, Writer,
+    Doc, DocBuf, Filter, Options, Patterns, Pipeline, Random, Source, Stream, Value, Writer,
 };
 
 use crate::protocol::failure::{Code, Failure, Outcome};
@@ -244,7 +244,7 @@ impl<'a> Args<'a> {
     /// A collation other than the simple one.
     pub(crate) fn options(&self, now_ms: i64, seed: u64, patterns: Patterns) -> Outcome<Options> {
         Options::refuse_collation(self.get("collation"))?;
-        let options = Options { now_ms, variables: None, seed, patterns };
+        let options = Options { now_ms, variables: None, random: Random::seeded(seed), patterns };
         let variables = self.document("let")?.map(|spec| evaluated(spec, &options)).transpose()?;
         Ok(Options { variables, ..options })
     }

@@ -46,12 +46,12 @@ codes! {
     RoleNotFound = 31,
     CursorNotFound = 43, MaxTimeMSExpired = 50, CommandNotSupported = 115, CommandNotFound = 59, CannotCreateIndex = 67, InvalidOptions = 72,
     InvalidNamespace = 73, UnknownReplWriteConcern = 79, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
-    WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146,
+    WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146, OptionNotSupportedOnView = 167,
     TransactionTooOld = 225, NotImplemented = 238, SnapshotTooOld = 239, NoSuchTransaction = 251,
     TransactionCommitted = 256, TransactionTooLarge = 257, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
     OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
     APIStrictError = 323, MechanismUnavailable = 334, TemporarilyUnavailable = 365, SearchNotSupported = 31_082, MissingField = 40_414, UnknownField = 40_415,
-    NotWritablePrimary = 10_107, NotPrimaryNoSecondaryOk = 13_435, ForeignSession = 50_738, AppendConditionFailed = 940_001, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
+    NotWritablePrimary = 10_107, NotPrimaryNoSecondaryOk = 13_435, NotEmptyIndexStats = 28_803, ForeignSession = 50_738, AppendConditionFailed = 940_001, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
 }
 
 /// Run the entire transaction again.
@@ -267,6 +267,7 @@ impl From<DocumentsError> for Failure {
             DocumentsError::InCollection { source, .. } => failure.message = source.message,
             DocumentsError::Damaged { .. } => return Self::ours(&error),
             DocumentsError::Validation { what, .. } => {
+                failure.message = "Document failed validation".to_owned();
                 let mut detail = Writer::new();
                 detail.open_document("errInfo");
                 detail.open_document("details");

@@ -6,6 +6,7 @@ use ropewalk_auth::Right;
 use crate::call::Call;
 use crate::protocol::args::Args;
 use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::reply::check_list;
 use crate::state::operations::Wish;
 
 /// Which operations are listed.
@@ -18,17 +19,20 @@ struct Listed {
     short: bool,
 }
 
-fn listed(call: &Call<'_>, listed: &Listed) -> Outcome<Vec<DocBuf>> {
+/// Passes the operations to `each`, one at a time: a long command that runs on every connection is many times
+/// that command.
+fn listed(call: &Call<'_>, listed: &Listed, mut each: impl FnMut(DocBuf) -> Outcome<()>) -> Outcome<()> {
     if listed.all_users {
         call.may(Right::Admin, None)?;
     }
-    Ok(call.shared.operations.list(&Wish {
+    let wish = Wish {
         user: (!listed.all_users).then(|| call.user()),
         idle: listed.idle,
         short: listed.short,
         host: call.client.local.as_deref().unwrap_or("local"),
         now_ms: call.now_ms(),
-    }))
+    };
+    call.shared.operations.list(&wish).try_for_each(&mut each)
 }
 
 /// Rejects a command or stage that belongs to database `admin`.
@@ -57,13 +61,27 @@ pub(crate) fn current_op(call: &mut Call<'_>) -> Outcome<Writer> {
     let filter = Filter::parse(filter.finish().doc(), &call.options(&call.args)?)?;
     let mut out = Writer::new();
     out.open_array("inprog");
-    for operation in listed(call, &Listed { all_users: !own, idle, short })? {
+    listed(call, &Listed { all_users: !own, idle, short }, |operation| {
         if filter.matches(operation.doc())? {
             out.put("", Value::Document(operation.doc()));
+            check_list(&out, "operations", "use a filter, or set $truncateOps")?;
         }
-    }
+        Ok(())
+    })?;
     out.close();
     Ok(out)
+}
+
+/// A pipeline whose first stage is replaced by documents.
+pub(crate) fn with_documents(documents: Writer, stages: Doc<'_>) -> DocBuf {
+    let mut out = Writer::array();
+    out.open_document("");
+    out.put("$documents", Value::Array(documents.finish().doc()));
+    out.close();
+    for stage in stages.values().skip(1) {
+        out.put("", stage);
+    }
+    out.finish()
 }
 
 const STAGE_FIELDS: &[&str] = &[
@@ -97,21 +115,15 @@ pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outco
         short: args.flag("truncateOps")?.unwrap_or(false),
     };
     let mut out = Writer::array();
-    out.open_document("");
-    out.open_array("$documents");
-    for operation in listed(call, &wish)? {
+    listed(call, &wish, |operation| {
         out.open_document("");
         out.open_document("$literal");
         operation.doc().iter().for_each(|(name, value)| out.put(name, value));
         out.close();
         out.close();
-    }
-    out.close();
-    out.close();
-    for stage in stages.values().skip(1) {
-        out.put("", stage);
-    }
-    Ok(out.finish())
+        Ok(check_list(&out, "operations", "set truncateOps")?)
+    })?;
+    Ok(with_documents(out, stages))
 }
 
 /// Whether the stage `$currentOp` lists the operations of every user.

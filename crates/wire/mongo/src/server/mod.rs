@@ -3,4 +3,5 @@
 pub(crate) mod current_ops;
 pub(crate) mod fail_points;
 pub(crate) mod hello;
+pub(crate) mod profile;
 pub(crate) mod status;

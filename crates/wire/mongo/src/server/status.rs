@@ -1,9 +1,10 @@
 //! Commands that describe the server itself.
 
 use ropewalk::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
-use ropewalk_auth::Right;
+use ropewalk_auth::{Caller, Right, Roles};
 
 use crate::auth::login::MECHANISMS;
+use crate::auth::roles::put_authenticated;
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::protocol::frame::MESSAGE_BYTES_MAX;
@@ -51,7 +52,7 @@ pub(crate) fn whats_my_uri(call: &mut Call<'_>) -> Outcome<Writer> {
 /// `connectionStatus`
 pub(crate) fn connection_status(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["connectionStatus", "showPrivileges"])?;
-    call.args.not_offered(&["showPrivileges"])?;
+    let privileges = call.args.flag("showPrivileges")?.unwrap_or(false);
     let mut out = Writer::new();
     out.open_document("authInfo");
     out.open_array("authenticatedUsers");
@@ -62,8 +63,8 @@ pub(crate) fn connection_status(call: &mut Call<'_>) -> Outcome<Writer> {
         out.close();
     }
     out.close();
-    out.open_array("authenticatedUserRoles");
-    out.close();
+    let roles = call.caller.as_ref().filter(|_| call.client.logged_in).map(Caller::roles);
+    put_authenticated(roles.unwrap_or(&Roles::new()), privileges, &mut out);
     out.close();
     Ok(out)
 }

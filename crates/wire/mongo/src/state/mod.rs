@@ -9,6 +9,7 @@ pub(crate) mod operations;
 pub(crate) mod sessions;
 pub(crate) mod snapshots;
 pub(crate) mod topology;
+pub(crate) mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
@@ -24,6 +25,7 @@ use crate::state::fail_points::FailPoints;
 use crate::state::operations::Operations;
 use crate::state::sessions::Sessions;
 use crate::state::snapshots::Snapshots;
+use crate::state::usage::Usage;
 
 /// Memory of the writes of all open transactions. One alone may commit 64 MiB.
 const TRANSACTION_BYTES_MAX: u64 = 256 << 20;
@@ -67,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) transactions: Arc<WriteBudget>,
     /// Running operations.
     pub(crate) operations: Arc<Operations>,
+    /// Number and time of the commands on each collection.
+    pub(crate) usage: Usage,
     /// Permits of writes that wait for the disk.
     pub(crate) writes: Semaphore,
     /// Number of connections since the start.
@@ -100,6 +104,7 @@ impl Shared {
             sessions: Sessions::default(),
             cursors: Cursors::default(),
             operations: Arc::default(),
+            usage: Usage::default(),
             writes: Semaphore::new(WRITES),
             connections: AtomicI32::new(0),
             open_connections: AtomicI32::new(0),

@@ -118,9 +118,9 @@ impl Operations {
         });
     }
 
-    /// Describes the operations that `wish` includes.
-    pub(crate) fn list(&self, wish: &Wish<'_>) -> Vec<DocBuf> {
-        self.all().iter().filter_map(|seat| seat.describe(wish)).collect()
+    /// Describes the operations that `wish` includes, one at a time.
+    pub(crate) fn list(&self, wish: &Wish<'_>) -> impl Iterator<Item = DocBuf> {
+        self.all().into_iter().filter_map(move |seat| seat.describe(wish))
     }
 
     /// Kills an operation, if it is running. `may_kill` checks the right to kill it, unless it is an operation

@@ -305,3 +305,21 @@ async fn users_are_made_changed_and_dropped() {
     assert_eq!(login(&mut ann, "new", true).await.get_i32("code").unwrap(), 18);
     assert!(login(&mut server.connect(), "newer", true).await.get_bool("done").unwrap());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_users_larger_than_a_document_is_rejected() {
+    let server = Server::new();
+    let (access, root) = (server.service.access(), Caller::everybody());
+    let admin = ropewalk_auth::Roles::from([("*".to_owned(), [ropewalk_auth::Right::Admin].into())]);
+    access.create_user(&root, "root", "secret", admin).await.unwrap();
+    let place = |number: usize| format!("{number:0>200}");
+    for name in ["ann", "bob"] {
+        let roles = (0..37_000).map(|number| (place(number), [ropewalk_auth::Right::Read].into()));
+        access.create_user(&root, name, "secret", roles.collect()).await.unwrap();
+    }
+    let mut client = server.connect();
+    login_as(&mut client, "root", "secret", true).await;
+    assert_eq!(client.refused(doc! { "usersInfo": 1 }).await.0, 10_334);
+    let two = client.ok(doc! { "usersInfo": ["root", "bob"] }).await;
+    assert_eq!(two.get_array("users").unwrap().len(), 2);
+}

@@ -322,7 +322,6 @@ async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
         (doc! { "insert": "c", "documents": [{}], "txnNumber": 1_i64 }, 72),
         (doc! { "create": "x", "capped": true }, 72),
         (doc! { "create": "x", "size": 100 }, 72),
-        (doc! { "create": "x", "viewOn": "c", "pipeline": [] }, 238),
         (
             doc! { "drop": "c", "lsid": lsid(1), "txnNumber": 1_i64, "startTransaction": true, "autocommit": false },
             263,

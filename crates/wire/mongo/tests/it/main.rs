@@ -20,5 +20,7 @@ mod operations;
 mod rights;
 mod rules;
 mod sizes;
+mod tools;
 mod transactions;
+mod views;
 mod watching;

@@ -235,3 +235,41 @@ async fn waiting_get_more_can_be_killed() {
         assert_eq!(admin.refused(again).await.0, 43);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_operations_is_at_most_a_document() {
+    const WAITING: usize = 1_100;
+    let server = Server::new();
+    let mut admin = server.connect();
+    let comment = "x".repeat(16_000);
+    let mut waiting = Vec::new();
+    for _ in 0..WAITING {
+        let mut client = server.connect();
+        let watch = doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
+        let id = cursor_id(&client.ok(watch).await);
+        let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 600_000, "comment": &comment };
+        waiting.push(in_background(client, more));
+    }
+    while listed(&mut admin, doc! { "op": "getmore", "$truncateOps": true }).await.len() < WAITING {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let refused = admin.run(doc! { "currentOp": 1, "$db": "admin" }).await;
+    assert_eq!(refused.get_i32("code").unwrap(), 10_334, "{refused}");
+    assert!(refused.get_str("errmsg").unwrap().contains("set $truncateOps"), "{refused}");
+    assert_eq!(listed(&mut admin, doc! { "ns": "admin.$cmd" }).await.len(), 1);
+    let of_stage = |short: bool| {
+        let listing = doc! { "$currentOp": { "allUsers": true, "truncateOps": short } };
+        let stages = vec![listing, doc! { "$match": { "op": "getmore" } }];
+        doc! { "aggregate": 1, "pipeline": stages, "cursor": {}, "$db": "admin" }
+    };
+    assert_eq!(admin.refused(of_stage(false)).await.0, 10_334);
+    let mut answer = admin.ok(of_stage(true)).await;
+    let mut found = batch(&answer, "firstBatch").len();
+    while cursor_id(&answer) != 0 {
+        let more = doc! { "getMore": cursor_id(&answer), "collection": "$cmd.aggregate", "$db": "admin" };
+        answer = admin.ok(more).await;
+        found += batch(&answer, "nextBatch").len();
+    }
+    assert_eq!(found, WAITING);
+    waiting.iter().for_each(JoinHandle::abort);
+}

@@ -6,6 +6,7 @@
 //! the evaluator checks), and when the server stops.
 
 pub(crate) mod ast_json;
+pub(crate) mod counted;
 pub(crate) mod names;
 pub(crate) mod range_cache;
 pub(crate) mod result_cache;

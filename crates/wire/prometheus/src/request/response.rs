@@ -10,7 +10,7 @@ use ropewalk::promql::BudgetError;
 use ropewalk::series::SeriesError;
 use ropewalk_http_kit::body::BodyError;
 use ropewalk_http_kit::encoding::InflateError;
-use ropewalk_http_kit::json::put_list;
+use ropewalk_http_kit::json::{put_list, put_texts};
 use ropewalk_http_kit::params::NotDecoded;
 use ropewalk_http_kit::response::{json, mark, retry_after_seconds};
 use ropewalk_wire::{Code, WireError};
@@ -220,16 +220,7 @@ pub(crate) fn success(notes: &Notes, data: impl FnOnce(&mut Vec<u8>)) -> Respons
 
 /// `{"name":"value",…}`.
 pub(crate) fn put_labels<'a>(out: &mut Vec<u8>, labels: impl IntoIterator<Item = (&'a str, &'a str)>) {
-    out.push(b'{');
-    for (index, (name, value)) in labels.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        put_text(out, name);
-        out.push(b':');
-        put_text(out, value);
-    }
-    out.push(b'}');
+    put_texts(out, labels, put_text);
 }
 
 /// A JSON text.

@@ -10,12 +10,13 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ropewalk::promql::Share;
-use ropewalk::series::{Metadata, SeriesAt};
-use ropewalk_http_kit::json::put_list;
+use ropewalk::series::{Metadata, SeriesAt, ValueCount};
 use ropewalk_http_kit::response::measured;
 use ropewalk_wire::Service;
+use serde_json::json;
 
 use crate::app::App;
+use crate::query::counted::Counted;
 use crate::query::{names, stream};
 use crate::request::params::Params;
 use crate::request::response::{ApiError, HEAD, Notes, put_labels, put_tail, put_text, success};
@@ -135,36 +136,35 @@ pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Respo
         }
         Some(_) => return Err(ApiError::bad("limit must be a positive number")),
     };
-    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
-    let found = app.off_thread(move || snapshot.series(&store).cardinality(top)).await?;
-    let pairs = found.pairs;
-    Ok(success(&Notes::default(), |out| {
-        let counts = |out: &mut Vec<u8>, name: &str, rows: Vec<(String, u64)>| {
-            out.push(b',');
-            put_text(out, name);
-            out.push(b':');
-            put_list(out, rows, |out, (name, count)| {
-                out.extend_from_slice(b"{\"name\":");
-                put_text(out, &name);
-                out.extend_from_slice(format!(",\"value\":{count}}}").as_bytes());
-            });
-        };
-        let head = format!("{{\"headStats\":{{\"numSeries\":{},\"numLabelPairs\":{pairs}}}", found.series);
-        out.extend_from_slice(head.as_bytes());
-        counts(
-            out,
-            "seriesCountByMetricName",
-            found.metrics.into_iter().map(|m| (m.value, m.series)).collect(),
-        );
-        counts(
-            out,
-            "labelValueCountByLabelName",
-            found.labels.into_iter().map(|l| (l.name, l.values)).collect(),
-        );
-        let pairs = found.values.into_iter().map(|v| (format!("{}={}", v.name, v.value), v.series));
-        counts(out, "seriesCountByLabelValuePair", pairs.collect());
-        out.push(b'}');
-    }))
+    let (store, snapshot, listed) = (app.store()?, app.service.database().snapshot(), app.clone());
+    let list = move || {
+        let found = snapshot.series(&store).cardinality(top);
+        let mut out = Counted::new(&listed);
+        let (series, pairs) = (found.series, found.pairs);
+        out.put(&format!("{{\"headStats\":{{\"numSeries\":{series},\"numLabelPairs\":{pairs}}}"))?;
+        let pair = |value: ValueCount| (format!("{}={}", value.name, value.value), value.series);
+        put_counts(&mut out, "seriesCountByMetricName", found.metrics, |metric| {
+            (metric.value, metric.series)
+        })?;
+        put_counts(&mut out, "labelValueCountByLabelName", found.labels, |label| (label.name, label.values))?;
+        put_counts(&mut out, "seriesCountByLabelValuePair", found.values, pair)?;
+        out.put("}")?;
+        Ok(out.into_response())
+    };
+    app.off_thread(list).await?
+}
+
+fn put_counts<T>(
+    out: &mut Counted,
+    list: &str,
+    rows: Vec<T>,
+    count: impl Fn(T) -> (String, u64),
+) -> Result<(), ApiError> {
+    out.put(&format!(",\"{list}\":["))?;
+    for (name, value) in rows.into_iter().map(count) {
+        out.element(&json!({ "name": name, "value": value }))?;
+    }
+    out.put("]")
 }
 
 /// Counts and times each request under the name of its operation.

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use ropewalk_monitoring::Config;
+use ropewalk_prometheus::PrometheusSettings;
 use serde_json::Value;
 
 use crate::kit::Server;
@@ -77,12 +78,20 @@ fn start(files: &[(&str, &str)], config: &str) -> Running {
 }
 
 fn configured(files: &[(&str, &str)], config: &str) -> (Server, tempfile::TempDir) {
+    configured_with(PrometheusSettings::default(), files, config)
+}
+
+fn configured_with(
+    settings: PrometheusSettings,
+    files: &[(&str, &str)],
+    config: &str,
+) -> (Server, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         write(dir.path(), name, text);
     }
     let config = Config::read(&write(dir.path(), "prometheus.yml", config)).unwrap();
-    (Server::with_config(config), dir)
+    (Server::with_config(settings, config), dir)
 }
 
 fn run(server: Server, dir: tempfile::TempDir) -> Running {
@@ -275,6 +284,48 @@ async fn rules_are_shown_by_label_and_by_page() {
     assert_eq!(last, (vec!["c: r:c s:c".to_owned()], None));
     assert_eq!(shown(&format!("{}&group_limit=2", of("one"))).await.1, None);
     server.get("/api/v1/rules?group_limit=1&group_next_token=x").await.says(400, "were rule groups changed?");
+}
+
+/// Rules, alerts and targets take from the memory of all queries, until they are sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_alerts_and_targets_share_memory_with_queries() {
+    let text = "x".repeat(5_000);
+    let alert = format!("- alert: Always\n    expr: vector(1)\n    annotations: {{text: '{text}'}}\n");
+    let group = |number: usize| format!("- {{name: g{number}, rules: [{{record: 'r', expr: '1'}}]}}\n");
+    let many: String = (0..40).map(group).collect();
+    let rules = format!("groups:\n{many}- name: last\n  interval: 50ms\n  rules:\n  {alert}");
+    let config = "rule_files: ['rules.yml']\nscrape_configs:\n- job_name: app\n  \
+                  static_configs: [{targets: ['127.0.0.1:1']}]\n";
+    let running = async |queries_bytes| {
+        let settings = PrometheusSettings { queries_bytes, ..PrometheusSettings::default() };
+        let (server, dir) = configured_with(settings, &[("rules.yml", &rules)], config);
+        run(server, dir)
+    };
+    let too_much = "the queries of the server need too much memory together";
+    let little = running(4_000).await;
+    little.server.get("/api/v1/rules").await.says(429, too_much);
+    let page = little.server.get("/api/v1/rules?group_limit=2").await.is(200).json();
+    assert_eq!(page["data"]["groups"].as_array().unwrap().len(), 2);
+    assert!(page["data"]["groupNextToken"].is_string());
+    little.stop().await;
+
+    let least = running(30).await;
+    for path in ["targets", "status/tsdb"] {
+        least.server.get(&format!("/api/v1/{path}")).await.says(429, too_much);
+    }
+    least.stop().await;
+
+    let enough = running(10_000_000).await;
+    enough.found("ALERTS{alertname=\"Always\"}").await;
+    for path in ["rules", "alerts", "targets", "status/tsdb"] {
+        // Sent responses count no longer.
+        for _ in 0..50 {
+            enough.server.get(&format!("/api/v1/{path}")).await.is(200);
+        }
+    }
+    let alerts = enough.server.get("/api/v1/alerts").await.json();
+    assert_eq!(alerts["data"]["alerts"][0]["annotations"]["text"], text);
+    enough.stop().await;
 }
 
 /// Pages that redirect, or are otherwise unusual.

@@ -63,8 +63,8 @@ impl Server {
     }
 
     /// A server with the background jobs of `config`, once its `prometheus` runs.
-    pub(crate) fn with_config(config: Config) -> Self {
-        Self::built(Limits::default(), PrometheusSettings::default(), Caller::everybody(), config)
+    pub(crate) fn with_config(settings: PrometheusSettings, config: Config) -> Self {
+        Self::built(Limits::default(), settings, Caller::everybody(), config)
     }
 
     /// A server whose requests come from `caller`; `None`: without a caller.

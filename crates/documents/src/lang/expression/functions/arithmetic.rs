@@ -1,5 +1,5 @@
 use super::{Function, arg, between, fixed};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::decimal::{Decimal, Rounding};
 use crate::lang::value::number::{self, Arithmetic, calculate};
 use crate::lang::value::val::{self, Answer, Val};
@@ -30,6 +30,10 @@ pub(super) const TABLE: &[Function] = &[
     fixed("$atan", 1, |args| real("$atan", args, |_| true, f64::atan)),
     fixed("$sinh", 1, |args| real("$sinh", args, |_| true, f64::sinh)),
     fixed("$cosh", 1, |args| real("$cosh", args, |_| true, f64::cosh)),
+    fixed("$asinh", 1, |args| real("$asinh", args, |_| true, f64::asinh)),
+    fixed("$acosh", 1, |args| real("$acosh", args, |x| x >= 1.0, f64::acosh)),
+    fixed("$atanh", 1, |args| real("$atanh", args, |x| x.abs() <= 1.0, f64::atanh)),
+    fixed("$atan2", 2, arc_tangent),
     fixed("$tanh", 1, |args| real("$tanh", args, |_| true, f64::tanh)),
     fixed("$degreesToRadians", 1, |args| real("$degreesToRadians", args, |_| true, f64::to_radians)),
     fixed("$radiansToDegrees", 1, |args| real("$radiansToDegrees", args, |_| true, f64::to_degrees)),
@@ -63,8 +67,12 @@ pub(crate) fn sum_of(a: Value<'_>, b: Value<'_>) -> Value<'static> {
     widened(a, b, Arithmetic::Add)
 }
 
+pub(crate) fn product_of(a: Value<'_>, b: Value<'_>) -> Value<'static> {
+    widened(a, b, Arithmetic::Multiply)
+}
+
 /// Milliseconds of a number that is added to a date.
-fn milliseconds(value: Value<'_>) -> Result<i64, LangError> {
+fn milliseconds(value: Value<'_>) -> LangResult<i64> {
     let rounded = match value {
         Value::Double(d) => Value::Double(d.round()),
         Value::Decimal(d) => Value::Decimal(d.quantize(0, Rounding::HalfEven)),
@@ -280,6 +288,18 @@ fn like(value: Value<'_>, result: f64) -> Value<'static> {
         Value::Decimal(_) => Value::Decimal(Decimal::from_double(result)),
         _ => Value::Double(result),
     }
+}
+
+fn arc_tangent(args: &[Val<'_>]) -> Answer {
+    let (y, x) = (arg(args, 0).or_null(), arg(args, 1).or_null());
+    if y.is_nullish() || x.is_nullish() {
+        return Ok(Val::NULL);
+    }
+    let (Some(a), Some(b)) = (y.as_double(), x.as_double()) else {
+        refuse!(51044, "$atan2 only supports numeric types, not {} and {}", y.type_name(), x.type_name());
+    };
+    let like_both = if let Value::Decimal(_) = x { x } else { y };
+    Ok(Val::Ref(like(like_both, a.atan2(b))))
 }
 
 fn logarithm(args: &[Val<'_>]) -> Answer {

@@ -1,7 +1,7 @@
 use super::arithmetic::{quotient, sum_of};
 use super::{Function, arg, between, fixed, named};
 use crate::lang::budget::{Held, held, steps};
-use crate::lang::error::{Code, LangError, refuse};
+use crate::lang::error::{Code, LangError, LangResult, refuse};
 use crate::lang::value::order;
 use crate::lang::value::sort::Sort;
 use crate::lang::value::val::{self, Answer, Val};
@@ -84,7 +84,7 @@ pub(super) const TABLE: &[Function] = &[
     between("$stdDevSamp", 0, usize::MAX, |args| deviation(args, 1)),
 ];
 
-fn array<'v>(name: &str, value: &'v Val<'_>, code: i32) -> Result<Doc<'v>, LangError> {
+fn array<'v>(name: &str, value: &'v Val<'_>, code: i32) -> LangResult<Doc<'v>> {
     match value.get() {
         Some(Value::Array(array)) => Ok(array),
         _ => Err(LangError::new(

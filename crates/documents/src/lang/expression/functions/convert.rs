@@ -5,7 +5,7 @@ use ropewalk_base::{from_hex, hex};
 use super::arithmetic::fits_long;
 use super::dates::{date_of, iso_text, parse_iso};
 use super::{Function, arg, fixed, named};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::decimal::{Decimal, Rounding};
 use crate::lang::value::number;
 use crate::lang::value::val::{self, Answer, Val};
@@ -72,7 +72,7 @@ pub(super) fn number_text(value: Value<'_>) -> String {
     }
 }
 
-fn to_type(value: Value<'_>, to: u8) -> Result<Owned, LangError> {
+fn to_type(value: Value<'_>, to: u8) -> LangResult<Owned> {
     if value.tag() == to {
         return Ok(value.into());
     }
@@ -100,7 +100,7 @@ fn to_type(value: Value<'_>, to: u8) -> Result<Owned, LangError> {
     }
 }
 
-fn unsupported<T>(value: Value<'_>, to: u8) -> Result<T, LangError> {
+fn unsupported<T>(value: Value<'_>, to: u8) -> LangResult<T> {
     refuse!(
         ConversionFailure,
         "Unsupported conversion from {} to {} in $convert with no onError value",
@@ -109,7 +109,7 @@ fn unsupported<T>(value: Value<'_>, to: u8) -> Result<T, LangError> {
     )
 }
 
-fn parsed<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, LangError> {
+fn parsed<T: std::str::FromStr>(text: &str, what: &str) -> LangResult<T> {
     // Rust's parsers accept a leading plus, MongoDB's do not accept spaces either.
     match text.parse() {
         Ok(number) => Ok(number),
@@ -121,7 +121,7 @@ fn parsed<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, LangError> 
 }
 
 /// Converts to an integer; fractions are cut off. `None`: it does not fit.
-fn to_long(value: Value<'_>) -> Result<Option<i64>, LangError> {
+fn to_long(value: Value<'_>) -> LangResult<Option<i64>> {
     Ok(match value {
         Value::Bool(b) => Some(b.into()),
         Value::Int32(n) => Some(n.into()),
@@ -133,7 +133,7 @@ fn to_long(value: Value<'_>) -> Result<Option<i64>, LangError> {
     })
 }
 
-fn to_double(value: Value<'_>) -> Result<Option<f64>, LangError> {
+fn to_double(value: Value<'_>) -> LangResult<Option<f64>> {
     Ok(match value {
         Value::Bool(b) => Some(f64::from(u8::from(b))),
         Value::DateTime(ms) => Some(ms as f64),
@@ -149,7 +149,7 @@ fn to_double(value: Value<'_>) -> Result<Option<f64>, LangError> {
     })
 }
 
-fn to_decimal(value: Value<'_>) -> Result<Option<Decimal>, LangError> {
+fn to_decimal(value: Value<'_>) -> LangResult<Option<Decimal>> {
     Ok(match value {
         Value::Bool(b) => Some(Decimal::from_i64(b.into())),
         Value::DateTime(ms) => Some(Decimal::from_i64(ms)),
@@ -165,7 +165,7 @@ fn to_decimal(value: Value<'_>) -> Result<Option<Decimal>, LangError> {
     })
 }
 
-fn to_text(value: Value<'_>) -> Result<Owned, LangError> {
+fn to_text(value: Value<'_>) -> LangResult<Owned> {
     let text = match value {
         Value::Bool(b) => b.to_string(),
         Value::ObjectId(id) => hex(&id),
@@ -177,7 +177,7 @@ fn to_text(value: Value<'_>) -> Result<Owned, LangError> {
     Ok(Value::String(&text).into())
 }
 
-fn to_date(value: Value<'_>) -> Result<Option<i64>, LangError> {
+fn to_date(value: Value<'_>) -> LangResult<Option<i64>> {
     Ok(match value {
         Value::Int64(ms) => Some(ms),
         Value::Double(d) => fits_long(d.trunc()),
@@ -193,7 +193,7 @@ fn to_date(value: Value<'_>) -> Result<Option<i64>, LangError> {
     })
 }
 
-fn to_object_id(value: Value<'_>) -> Result<[u8; 12], LangError> {
+fn to_object_id(value: Value<'_>) -> LangResult<[u8; 12]> {
     let Value::String(text) = value else { return unsupported(value, tag::OBJECT_ID) };
     match from_hex(text).and_then(|id| id.try_into().ok()) {
         Some(id) => Ok(id),

@@ -6,8 +6,8 @@
 use ropewalk_base::civil;
 
 use super::zones::{Zone, offset};
-use super::{Arguments, Function, arg, named};
-use crate::lang::error::{LangError, refuse};
+use super::{Arguments, Function, arg, fixed, named};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Value};
@@ -21,6 +21,8 @@ const fn part(name: &'static str, call: fn(&[Val<'_>]) -> Answer) -> Function {
 pub(super) const TABLE: &[Function] = &[
     part("$year", |args| field(args, |t| t.year)),
     part("$month", |args| field(args, |t| t.month)),
+    fixed("$tsSecond", 1, |args| timestamp("$tsSecond", args, 5687301, |time| time >> 32)),
+    fixed("$tsIncrement", 1, |args| timestamp("$tsIncrement", args, 5687302, |time| time & 0xFFFF_FFFF)),
     part("$dayOfMonth", |args| field(args, |t| t.day)),
     part("$hour", |args| field(args, |t| t.hour)),
     part("$minute", |args| field(args, |t| t.minute)),
@@ -133,7 +135,7 @@ struct Local {
 }
 
 /// Date and zone of two operands; `None` if either is null.
-fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> Result<Option<Local>, LangError> {
+fn local(name: &str, date: &Val<'_>, timezone: &Val<'_>) -> LangResult<Option<Local>> {
     let zone = Zone::of(timezone)?;
     if date.is_nullish() {
         return Ok(None);
@@ -193,7 +195,7 @@ fn to_parts(args: &[Val<'_>]) -> Answer {
 
 fn from_parts(args: &[Val<'_>]) -> Answer {
     let Some(zone) = Zone::of(arg(args, 7))? else { return Ok(Val::NULL) };
-    let get = |at: usize, default: i64| -> Result<Option<i64>, LangError> {
+    let get = |at: usize, default: i64| -> LangResult<Option<i64>> {
         match arg(args, at).get() {
             None => Ok(Some(default)),
             Some(value) if value.is_nullish() => Ok(None),
@@ -422,7 +424,7 @@ fn fraction(reader: &mut Reader<'_>) -> Option<i64> {
     Some(if digits > 3 { number / 10i64.pow(digits - 3) } else { number * 10i64.pow(3 - digits) })
 }
 
-fn parse_format(text: &str, format: &str) -> Result<Option<(i64, Option<i64>)>, LangError> {
+fn parse_format(text: &str, format: &str) -> LangResult<Option<(i64, Option<i64>)>> {
     let mut parts = Parts { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 0, millisecond: 0 };
     let mut ahead = None;
     let mut reader = Reader(text);
@@ -470,7 +472,24 @@ enum Unit {
     Milliseconds(i64),
 }
 
-fn unit(name: &str, value: &Val<'_>) -> Result<Option<(Unit, bool)>, LangError> {
+/// A half of a timestamp.
+fn timestamp(name: &str, args: &[Val<'_>], code: i32, half: fn(u64) -> u64) -> Answer {
+    match arg(args, 0).or_null() {
+        Value::Timestamp(time) => Ok(Val::Ref(Value::Int64(half(time) as i64))),
+        value if value.is_nullish() => Ok(Val::NULL),
+        value => Err(LangError::new(
+            crate::lang::error::Code::Location(code),
+            format!("Argument to {name} must be a timestamp, but is {}", value.type_name()),
+        )),
+    }
+}
+
+/// Rejects a text that is not the name of a unit of time.
+pub(crate) fn check_unit(name: &str, text: &str) -> LangResult<()> {
+    unit(name, &Val::Ref(Value::String(text))).map(drop)
+}
+
+fn unit(name: &str, value: &Val<'_>) -> LangResult<Option<(Unit, bool)>> {
     let text = match value.get() {
         Some(Value::String(text)) => text,
         _ if value.is_nullish() => return Ok(None),
@@ -535,7 +554,7 @@ fn add_months(ms: i64, months: Option<i64>) -> Option<i64> {
 }
 
 /// The weekday that weeks begin with, Sunday 0.
-fn week_start(value: &Val<'_>) -> Result<i64, LangError> {
+fn week_start(value: &Val<'_>) -> LangResult<i64> {
     let Some(value) = value.get() else { return Ok(0) };
     let name = value.as_str().unwrap_or_default().to_ascii_lowercase();
     let names = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];

@@ -13,7 +13,7 @@ mod zones;
 
 use crate::lang::value::val::{Answer, Val};
 
-pub(crate) use arithmetic::{quotient, sum_of};
+pub(crate) use arithmetic::{product_of, quotient, sum_of};
 pub(crate) use arrays::{standard_deviation, window};
 pub(crate) use objects::Merged;
 

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::{Arguments, Function, arg, between, fixed, named};
 use crate::lang::budget::{Held, byte_steps, held};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, Value};
@@ -12,6 +12,11 @@ pub(super) const TABLE: &[Function] = &[
     Function { name: "$getField", arguments: Arguments::NamedOrOne(&["field", "input"], 1), call: get },
     named("$setField", &["field", "input", "value"], 3, set),
     named("$unsetField", &["field", "input"], 2, set),
+    fixed("$bsonSize", 1, |args| match arg(args, 0).or_null() {
+        Value::Document(doc) => Ok(val::int(doc.bytes().len())),
+        value if value.is_nullish() => Ok(Val::NULL),
+        value => refuse!(31393, "$bsonSize requires a document input, found: {}", value.type_name()),
+    }),
     fixed("$objectToArray", 1, to_array),
     fixed("$arrayToObject", 1, from_array),
 ];
@@ -62,7 +67,7 @@ impl<'v> Merged<'v> {
         Self { fields: Vec::new(), places: HashMap::new(), held: held("$mergeObjects") }
     }
 
-    pub(crate) fn put(&mut self, name: &'v str, value: Value<'v>) -> Result<(), LangError> {
+    pub(crate) fn put(&mut self, name: &'v str, value: Value<'v>) -> LangResult<()> {
         let next = self.fields.len();
         match self.places.get(name).and_then(|place| self.fields.get_mut(*place)) {
             Some((_, own)) => *own = value,
@@ -75,7 +80,7 @@ impl<'v> Merged<'v> {
         Ok(())
     }
 
-    pub(crate) fn put_all(&mut self, doc: Doc<'v>) -> Result<(), LangError> {
+    pub(crate) fn put_all(&mut self, doc: Doc<'v>) -> LangResult<()> {
         byte_steps(doc.bytes().len())?;
         doc.iter().try_for_each(|(name, value)| self.put(name, value))
     }

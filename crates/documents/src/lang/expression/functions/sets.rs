@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Function, arg, between, fixed};
 use crate::lang::budget::{Held, held};
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::key::key_of;
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::{Doc, Value};
@@ -53,14 +53,14 @@ struct Set<'v> {
 /// Memory of one element in a tree: tree nodes are at least half full, and the key is a vector that grew.
 const ENTRY_BYTES: usize = 2 * size_of::<(Vec<u8>, (usize, Value<'_>))>() + 32;
 
-fn elements<'v>(name: &str, value: &'v Val<'_>) -> Result<Doc<'v>, LangError> {
+fn elements<'v>(name: &str, value: &'v Val<'_>) -> LangResult<Doc<'v>> {
     match value.get() {
         Some(Value::Array(array)) => Ok(array),
         _ => refuse!(17040, "{name}'s argument must be an array, but is {}", value.type_name()),
     }
 }
 
-fn wanted<'v>(name: &str, value: &'v Val<'_>) -> Result<Set<'v>, LangError> {
+fn wanted<'v>(name: &str, value: &'v Val<'_>) -> LangResult<Set<'v>> {
     let (listed, _listed) = val::listed(elements(name, value)?, 0)?;
     let (mut values, held) = (BTreeMap::new(), held("an expression"));
     for value in listed {
@@ -71,7 +71,7 @@ fn wanted<'v>(name: &str, value: &'v Val<'_>) -> Result<Set<'v>, LangError> {
     Ok(Set { values, held })
 }
 
-fn set<'v>(name: &str, value: &'v Val<'_>) -> Result<Option<Set<'v>>, LangError> {
+fn set<'v>(name: &str, value: &'v Val<'_>) -> LangResult<Option<Set<'v>>> {
     if value.is_nullish() { Ok(None) } else { wanted(name, value).map(Some) }
 }
 

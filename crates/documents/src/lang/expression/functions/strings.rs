@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use super::dates::iso_text;
 use super::{Function, arg, between, fixed, named};
 use crate::lang::budget::steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangError, LangResult, refuse};
 use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Value};
@@ -17,6 +17,14 @@ pub(super) const TABLE: &[Function] = &[
         Ok(Val::Ref(Value::Int32(a.to_ascii_lowercase().cmp(&b.to_ascii_lowercase()) as i32)))
     }),
     fixed("$strLenBytes", 1, |args| Ok(val::int(strict("$strLenBytes", arg(args, 0), 34473)?.len()))),
+    fixed("$binarySize", 1, |args| match arg(args, 0).or_null() {
+        Value::String(text) => Ok(val::int(text.len())),
+        Value::Binary(_, bytes) => Ok(val::int(bytes.len())),
+        value if value.is_nullish() => Ok(Val::NULL),
+        value => {
+            refuse!(51276, "$binarySize requires a string or BinData argument, found: {}", value.type_name())
+        }
+    }),
     fixed("$strLenCP", 1, |args| Ok(val::int(strict("$strLenCP", arg(args, 0), 34471)?.chars().count()))),
     fixed("$substr", 3, substr_bytes),
     fixed("$substrBytes", 3, substr_bytes),
@@ -33,7 +41,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> Result<&'v str, LangError> {
+fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> LangResult<&'v str> {
     match value.get() {
         Some(Value::String(text)) => Ok(text),
         _ => Err(LangError::new(
@@ -44,7 +52,7 @@ fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> Result<&'v str, Lang
 }
 
 /// Text of a text, number or date; none for null.
-fn coerced(name: &str, value: &Val<'_>) -> Result<String, LangError> {
+fn coerced(name: &str, value: &Val<'_>) -> LangResult<String> {
     Ok(match value.or_null() {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.to_owned(),
         Value::DateTime(ms) => iso_text(ms),
@@ -69,7 +77,7 @@ fn concat(args: &[Val<'_>]) -> Answer {
     val::text(&out)
 }
 
-fn number(name: &str, value: &Val<'_>) -> Result<i64, LangError> {
+fn number(name: &str, value: &Val<'_>) -> LangResult<i64> {
     match value.get().and_then(crate::lang::value::number::truncated) {
         Some(number) => Ok(number),
         None => {

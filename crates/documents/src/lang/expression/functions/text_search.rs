@@ -1,6 +1,6 @@
 use super::{Function, arg, named};
 use crate::lang::budget::steps;
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::regex::Pattern;
 use crate::lang::value::Value;
 use crate::lang::value::val::{self, Val};
@@ -43,7 +43,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-fn prepared<'v>(name: &str, args: &'v [Val<'_>]) -> Result<Option<(&'v str, Pattern)>, LangError> {
+fn prepared<'v>(name: &str, args: &'v [Val<'_>]) -> LangResult<Option<(&'v str, Pattern)>> {
     if arg(args, 0).is_nullish() || arg(args, 1).is_nullish() {
         return Ok(None);
     }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-use crate::lang::error::{LangError, refuse};
+use crate::lang::error::{LangResult, refuse};
 use crate::lang::value::Value;
 use crate::lang::value::val::Val;
 
@@ -24,7 +24,7 @@ static PLACES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bund
 
 impl Zone {
     /// The zone that an operand names: UTC when it is missing, `None` for null.
-    pub(super) fn of(value: &Val<'_>) -> Result<Option<Self>, LangError> {
+    pub(super) fn of(value: &Val<'_>) -> LangResult<Option<Self>> {
         let name = match value.get() {
             None => return Ok(Some(Self::Fixed(0))),
             Some(value) if value.is_nullish() => return Ok(None),

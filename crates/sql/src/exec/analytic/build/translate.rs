@@ -4,6 +4,8 @@
 //! constants, comparisons of one form, AND, OR, NOT, checked arithmetic. Every other expression becomes one
 //! function of ours over its columns ([`RowExpr`]), so that it has the same meaning in every executor.
 
+use std::cell::RefCell;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, ScalarValue, Spans};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
@@ -43,6 +45,9 @@ pub(crate) struct Sub {
     pub(crate) asked: Asked,
     /// Its single column, if the expression reads one.
     pub(crate) column: Option<Col>,
+    /// Columns of the enclosing query that it names only where the expression folds to NULL: the plan does
+    /// not read them, but they have to be grouped.
+    pub(crate) folded: Vec<Column>,
 }
 
 /// An expression of the engine, with the form of its values.
@@ -60,6 +65,8 @@ pub(crate) struct Translator<'t> {
     /// Columns of the enclosing queries, outermost first.
     pub(crate) outer: &'t [Vec<Col>],
     pub(crate) subqueries: &'t [Sub],
+    /// Receives the columns of enclosing queries in what folds to NULL.
+    pub(crate) folded: &'t RefCell<Vec<Column>>,
     pub(crate) around: &'t Around,
 }
 
@@ -202,6 +209,15 @@ impl Translator<'_> {
             return Ok(Formed { expr: Df::Literal(ScalarValue::Null, None), form: DataType::Null, ty: None });
         };
         Ok(Formed { expr: Df::Literal(literal(value, &form)?, None), form, ty: value.value_type() })
+    }
+
+    fn note_folded(&self, written: &Expr) {
+        if let Expr::Outer(depth, index) = written {
+            let columns = self.outer.iter().rev().nth(*depth);
+            let column = columns.and_then(|columns| columns.get(*index)).map(|col| col.column.clone());
+            self.folded.borrow_mut().extend(column);
+        }
+        written.for_parts(&mut |part| self.note_folded(part));
     }
 
     fn outer_column(&self, depth: usize, index: usize) -> Result<Formed> {
@@ -411,6 +427,10 @@ impl Translator<'_> {
             }
             Expr::In(inner, list) => self.in_list(inner, list),
             Expr::Cast(inner, ty) => self.cast(inner, *ty),
+            Expr::Folded(written, ty) => {
+                self.note_folded(written);
+                self.cast(&Expr::Const(Value::Null), *ty)
+            }
             Expr::Arith(op, ty, left, right) => self.arith(*op, *ty, left, right),
             Expr::Case(whens, otherwise) => self.case(whens, otherwise.as_deref()),
             _ => Ok(None),
@@ -477,7 +497,7 @@ impl Translator<'_> {
         match expr {
             Expr::Const(value) => value.value_type(),
             Expr::Column(index) => self.columns.get(*index).map(|col| col.ty),
-            Expr::Cast(_, ty) | Expr::Arith(_, ty, _, _) => Some(*ty),
+            Expr::Cast(_, ty) | Expr::Folded(_, ty) | Expr::Arith(_, ty, _, _) => Some(*ty),
             Expr::Enum(call, _) => Some(call.result()),
             Expr::Negate(inner) => self.type_of(inner),
             Expr::Concat(..) | Expr::Json(_, _, true) => Some(Type::TEXT),
@@ -614,6 +634,10 @@ impl Translator<'_> {
         let mut types: Vec<Type> = Vec::new();
         let mut failure = None;
         let mut leaf = |part: &Expr| -> Option<Expr> {
+            if let Expr::Folded(written, ty) = part {
+                self.note_folded(written);
+                return Some(Expr::Cast(Box::new(Expr::Const(Value::Null)), *ty));
+            }
             let is_leaf =
                 matches!(part, Expr::Column(_) | Expr::Outer(..) | Expr::Subquery(_) | Expr::InSubquery(..));
             if !is_leaf {

@@ -16,7 +16,7 @@ use super::SetOp;
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Order};
-use crate::functions::aggregate::Aggregate;
+use crate::functions::aggregate::{self, Aggregate};
 use crate::plan::bind::scope::Scope;
 use crate::plan::bind::{Binder, Typed, negated_if};
 use crate::plan::with::Named;
@@ -281,7 +281,7 @@ impl Binder<'_, '_> {
         let [column] = node.columns.as_slice() else {
             return Err(SqlError::new(state::SYNTAX_ERROR, "subquery must return only one column"));
         };
-        let ty = column.ty.array();
+        let ty = aggregate::resolve("array_agg", &[Some(column.ty)])?.ty;
         Ok(Typed::new(Inner::new(node, Asked::List, ty).expr(None), ty))
     }
 }

@@ -14,7 +14,7 @@
 mod events;
 mod rows;
 
-use ropewalk::documents::lang::{Doc, DocBuf, Filter, Projection, Sort, Value, Writer};
+use ropewalk::documents::lang::{Doc, DocBuf, Projection, Sort, Value, Writer};
 use ropewalk::tables::shown;
 use ropewalk::{Snapshot, Transaction};
 use ropewalk_auth::Right;
@@ -163,10 +163,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
 /// Filter, fields and bounds of the query.
 fn chosen(call: &Call<'_>) -> Outcome<Chosen> {
     let (args, options) = (&call.args, call.options(&call.args)?);
-    let filter = match args.document("filter")? {
-        Some(filter) => Filter::parse(filter, &options)?,
-        None => Filter::all(),
-    };
+    let filter = call.filter()?;
     let projection = args.document("projection")?.filter(|projection| !projection.is_empty());
     let projection = projection.map(|projection| Projection::parse(projection, &options)).transpose()?;
     let skip = args.count("skip")?.unwrap_or(0);
@@ -247,11 +244,7 @@ pub(crate) fn insert<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
 /// `listCollections`: those that the caller may read, without tables that rebuilds of projections fill.
 pub(crate) fn list(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(LIST_FIELDS)?;
-    let options = call.options(&call.args)?;
-    let filter = match call.args.document("filter")? {
-        Some(filter) => Filter::parse(filter, &options)?,
-        None => Filter::all(),
-    };
+    let filter = call.filter()?;
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
     let db = call.shared.service.database();
     let stores = db.event_stores().into_iter().filter(|store| call.may(Right::Read, Some(store)).is_ok());
