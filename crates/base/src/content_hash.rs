@@ -56,7 +56,7 @@ impl SetHasher {
     }
 
     /// Adds the item with these parts.
-    pub fn add(&mut self, parts: &[&[u8]]) {
+    pub fn add<'p>(&mut self, parts: impl IntoIterator<Item = &'p [u8]>) {
         self.item.clear();
         for part in parts {
             // Longer parts than 4 GiB do not exist; their lengths only keep the parts of an item apart.
@@ -92,7 +92,7 @@ mod tests {
 
     fn hash(items: &[&[&[u8]]]) -> ContentHash {
         let mut hasher = SetHasher::default();
-        items.iter().for_each(|item| hasher.add(item));
+        items.iter().for_each(|item| hasher.add(item.iter().copied()));
         hasher.hash()
     }
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(a.plus(b), hash(&[&[b"a"], &[b"b"]]));
         assert_eq!(a.plus(b).minus(a), b);
         let mut continued = SetHasher::new(a);
-        continued.add(&[b"b"]);
+        continued.add([&b"b"[..]]);
         assert_eq!((continued.hash(), continued.bytes()), (a.plus(b), 5));
     }
 

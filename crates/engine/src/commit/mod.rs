@@ -374,7 +374,7 @@ impl Target<'_> {
     ) -> Option<Result<(), ropewalk_base::DecodeError>> {
         let slot = self.models.iter().position(|m| m.id() == model)?;
         let Self { store, generation, effects, .. } = *self;
-        let apply = Apply { generation, store, effects, slot, seq, time_micros, visible, is_replay };
+        let apply = Apply { generation, store, effects, slot, model, seq, time_micros, visible, is_replay };
         Some(self.models.get(slot)?.apply(&apply, section))
     }
 

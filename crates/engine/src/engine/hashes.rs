@@ -21,7 +21,7 @@ use ropewalk_vfs::{Env, OpenMode};
 use crate::commit::Core;
 use crate::commit::comparisons::{Comparisons, ContentsSlice};
 use crate::engine::{Engine, io};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::model::effects::Compared;
 use crate::model::slice::SliceHasher;
 use crate::model::version::{ReadView, Snapshot};
@@ -77,7 +77,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Differs`]: this node has another hash, and has stopped. [`EngineError::NotLeader`] when it does not
     /// lead, or no longer. [`LogError::TooLarge`]: nothing was written. [`LogError::Unknown`]: the engine has stopped.
-    pub fn write_hash(&self, body: &HashBody) -> Result<EntryIndex, EngineError> {
+    pub fn write_hash(&self, body: &HashBody) -> Result<EntryIndex> {
         let core = &*self.core;
         if let Some(error) = core.refusal() {
             return Err(error);
@@ -101,24 +101,14 @@ impl Engine {
     ///
     /// # Errors
     /// The contents cannot be read; `start` is no position.
-    pub fn hash_slice(
-        &self,
-        snapshot: &Snapshot,
-        start: &[u8],
-        bytes: u64,
-    ) -> Result<ContentsSlice, EngineError> {
+    pub fn hash_slice(&self, snapshot: &Snapshot, start: &[u8], bytes: u64) -> Result<ContentsSlice> {
         self.core.hash_slice(snapshot.read(), start, bytes)
     }
 }
 
 impl Core {
     /// Compares with a statement of the leader, or hashes the slice that it requests. `place` is that after its entry.
-    pub(crate) fn take_hash(
-        &self,
-        body: &HashBody,
-        place: Place,
-        snapshot: Option<Snapshot>,
-    ) -> Result<(), EngineError> {
+    pub(crate) fn take_hash(&self, body: &HashBody, place: Place, snapshot: Option<Snapshot>) -> Result<()> {
         match body {
             HashBody::Effects { origin, seq, hash } => {
                 let compared = self.with_effects(|effects| effects.compare(*origin, *seq, *hash));
@@ -130,7 +120,10 @@ impl Core {
                             (own, *hash),
                         ));
                     }
-                    Some(Compared::Equal) => self.comparisons.lock().equal = *seq,
+                    Some(Compared::Equal) => {
+                        let equal = &mut self.comparisons.lock().equal;
+                        *equal = (*equal).max(*seq);
+                    }
                     Some(Compared::Adopted | Compared::Unknown) | None => {}
                 }
             }
@@ -175,7 +168,7 @@ impl Core {
         error
     }
 
-    fn hash_slice(&self, read: ReadView<'_>, start: &[u8], bytes: u64) -> Result<ContentsSlice, EngineError> {
+    fn hash_slice(&self, read: ReadView<'_>, start: &[u8], bytes: u64) -> Result<ContentsSlice> {
         let (mut part, mut from) = split_position(start)?;
         let unordered: Vec<Keyspace> =
             self.models.iter().flat_map(|model| model.unordered_keyspaces()).collect();
@@ -261,7 +254,7 @@ fn hash_keyspace(
     keyspace: Keyspace,
     from: &[u8],
     into: &mut SliceHasher,
-) -> Result<Option<Vec<u8>>, EngineError> {
+) -> Result<Option<Vec<u8>>> {
     let mut cursor = read.cursor(keyspace);
     cursor.seek(from)?;
     while cursor.valid() {
@@ -276,7 +269,7 @@ fn hash_keyspace(
 }
 
 /// Part, and position in it.
-fn split_position(start: &[u8]) -> Result<(u32, Vec<u8>), EngineError> {
+fn split_position(start: &[u8]) -> Result<(u32, Vec<u8>)> {
     if start.is_empty() {
         return Ok((0, Vec::new()));
     }
@@ -290,7 +283,7 @@ fn split_position(start: &[u8]) -> Result<(u32, Vec<u8>), EngineError> {
 ///
 /// # Errors
 /// [`EngineError::Distrusted`]; I/O.
-pub(crate) fn check_trusted(env: &Env, dir: &Path) -> Result<(), EngineError> {
+pub(crate) fn check_trusted(env: &Env, dir: &Path) -> Result<()> {
     let path = dir.join(DIFFERS);
     if !env.vfs.exists(&path).map_err(io("look for", &path))? {
         return Ok(());
@@ -302,7 +295,7 @@ pub(crate) fn check_trusted(env: &Env, dir: &Path) -> Result<(), EngineError> {
     Err(EngineError::Distrusted { path, what: String::from_utf8_lossy(&text).trim().into() })
 }
 
-fn write_differs(env: &Env, dir: &Path, what: &str) -> Result<(), EngineError> {
+fn write_differs(env: &Env, dir: &Path, what: &str) -> Result<()> {
     let path = dir.join(DIFFERS);
     if env.vfs.exists(&path).map_err(io("look for", &path))? {
         return Ok(());

@@ -15,6 +15,8 @@ use core::cell::RefCell;
 
 use ropewalk_base::{ContentHash, DecodeError, Decoder, Seq, SetHasher, put_u64};
 
+use crate::model::ModelId;
+
 /// Kinds of effects. Part of the hash, which all nodes of a cluster have to compute in the same way.
 const PUT: u8 = 0;
 const DELETE: u8 = 1;
@@ -31,8 +33,8 @@ pub(crate) enum Effect<'a> {
     Put(u16, &'a [u8], Option<&'a [u8]>),
     /// Start and end.
     DeleteRange(u16, &'a [u8], &'a [u8]),
-    /// Outside of keyspaces: slot of the model, and what it has written.
-    Model(usize, &'a [&'a [u8]]),
+    /// Outside of keyspaces: the model, and what it has written.
+    Model(ModelId, &'a [&'a [u8]]),
 }
 
 /// The sum at a commit.
@@ -98,15 +100,14 @@ impl Effects {
         self.ordinal += 1;
         match effect {
             Effect::Put(keyspace, key, value) => {
-                self.hasher.add(&[&head, &keyspace.to_le_bytes(), key, value.unwrap_or_default()]);
+                self.hasher.add([&head[..], &keyspace.to_le_bytes(), key, value.unwrap_or_default()]);
             }
             Effect::DeleteRange(keyspace, start, end) => {
-                self.hasher.add(&[&head, &keyspace.to_le_bytes(), start, end]);
+                self.hasher.add([&head[..], &keyspace.to_le_bytes(), start, end]);
             }
-            Effect::Model(slot, parts) => {
-                let slot = [slot as u8];
-                let all: Vec<&[u8]> = [&head[..], &slot].into_iter().chain(parts.iter().copied()).collect();
-                self.hasher.add(&all);
+            Effect::Model(model, parts) => {
+                let number = [model.0];
+                self.hasher.add([&head[..], &number].into_iter().chain(parts.iter().copied()));
             }
         }
     }
@@ -202,7 +203,7 @@ mod tests {
             let mut effects = effects.borrow_mut();
             effects.note(Seq(number), Effect::Put(1, b"k", Some(&number.to_le_bytes())));
             effects.note(Seq(number), Effect::DeleteRange(1, b"a", b"b"));
-            effects.note(Seq(number), Effect::Model(2, &[b"x"]));
+            effects.note(Seq(number), Effect::Model(ModelId(2), &[b"x"]));
             effects.end_commit(Seq(number));
         }
     }

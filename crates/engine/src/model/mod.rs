@@ -117,6 +117,7 @@ pub struct Apply<'a> {
     /// Of a node: hashes what is written.
     pub(crate) effects: Option<&'a RefCell<Effects>>,
     pub(crate) slot: usize,
+    pub(crate) model: ModelId,
     /// The commit's number.
     pub seq: Seq,
     /// The commit's time, microseconds since 1970.
@@ -156,7 +157,7 @@ impl<'a> Apply<'a> {
 
     /// Hashes something that the model has written to its memory.
     pub fn note_effect(&self, written: &[&[u8]]) {
-        self.note(Effect::Model(self.slot, written));
+        self.note(Effect::Model(self.model, written));
     }
 
     fn note(&self, effect: Effect<'_>) {

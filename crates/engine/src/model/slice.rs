@@ -26,15 +26,7 @@ impl SliceHasher {
     pub fn add(&mut self, item: &[&[u8]]) {
         let before = self.hasher.bytes();
         let part = self.part.to_le_bytes();
-        match *item {
-            // Without a list of all parts.
-            [one] => self.hasher.add(&[&part, one]),
-            [one, two] => self.hasher.add(&[&part, one, two]),
-            _ => {
-                let all: Vec<&[u8]> = core::iter::once(&part[..]).chain(item.iter().copied()).collect();
-                self.hasher.add(&all);
-            }
-        }
+        self.hasher.add(core::iter::once(&part[..]).chain(item.iter().copied()));
         self.left = self.left.saturating_sub(self.hasher.bytes() - before);
     }
 

@@ -407,7 +407,7 @@ impl ReplicatedLog {
     ///
     /// # Errors
     /// [`LogError::NotLeader`]; [`LogError::TooLarge`], after which nothing has changed; as [`CommitLog::acknowledge`].
-    pub fn write_hash<R>(&self, body: &HashBody, at: impl FnOnce(Place) -> R) -> Result<R, LogError> {
+    pub fn write_hash<R>(&self, body: &HashBody, at: impl FnOnce(Place) -> R) -> Result<R> {
         let room = self.shared.entry_bytes_max().saturating_sub(ENTRY_OVERHEAD);
         let mut bytes = body.encode();
         if let HashBody::SliceHash { request, seq, hash, .. } = body
@@ -656,7 +656,7 @@ impl ReplicatedLog {
 }
 
 /// The statement about contents in an entry; `None` when it is of a later version.
-fn decoded(index: EntryIndex, body: &[u8]) -> Result<Option<HashBody>, LogError> {
+fn decoded(index: EntryIndex, body: &[u8]) -> Result<Option<HashBody>> {
     HashBody::decode(body).map_err(|error| LogError::Diverged { index, what: error.to_string() })
 }
 

@@ -528,6 +528,23 @@ fn statement_about_contents_follows_the_commits_in_memory_and_reaches_the_follow
 }
 
 #[test]
+fn statement_of_a_later_version_is_ignored_and_a_damaged_one_is_not() {
+    let statement = |body: &[u8]| {
+        let (_, _, follower, entries) = world();
+        let mut entry = Entry::decode(&entries[2].bytes).unwrap();
+        (entry.kind, entry.count, entry.body) = (EntryKind::Hash, 0, body);
+        let mut bytes = Vec::new();
+        entry.encode(&mut bytes);
+        let followed =
+            follower.follow(&SharedEntry { index: EntryIndex(3), bytes }, |_| Ok::<_, LogError>(()));
+        followed.map(|followed| (followed.hash, followed.commits, follower.place().index))
+    };
+    assert_eq!(statement(&[9, 1, 2]).unwrap(), (None, 0, EntryIndex(3)));
+    let refused = statement(&[1, 2]).unwrap_err();
+    assert!(matches!(refused, LogError::Diverged { index: EntryIndex(3), .. }), "{refused}");
+}
+
+#[test]
 fn leader_that_abandons_its_log_sends_nothing_more() {
     let (shared, env) = (shared(), Env::memory());
     let log = leader(&env, &shared, 1);

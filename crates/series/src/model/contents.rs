@@ -1,23 +1,35 @@
 //! Hashes of samples, for nodes of a cluster that compare what they have written and what they store.
 //!
-//! A slice of the contents consists of whole series, in the order of store and series. The samples of a series are read some
-//! partitions at a time, so that a long series needs little memory; the order in which samples are hashed does not matter.
+//! ```text
+//! order of contents:  store │ day │ series          position: the first key of a series within a partition
+//! ```
+//! The samples of one series and one day are hashed together: a slice ends after them, or before them. That follows from the
+//! samples alone, so nodes make the same slices, whatever they have flushed. The work for a slice is limited by its samples, not by
+//! the number of series or of days.
 
 use std::sync::Arc;
 
-use ropewalk_engine::{Apply, EngineError, ReadView, SliceHasher};
+use ropewalk_engine::{Apply, Cursor, ReadView, SliceHasher};
 use ropewalk_labels::Samples;
 
-use crate::error::to_engine;
-use crate::memory::Deletion;
-use crate::model::{StoreState, damaged};
+use crate::chunk::ChunkHead;
+use crate::error::{Result, SeriesError};
+use crate::memory::{Deletion, Head, Sealed, SeriesMemory};
+use crate::model::StoreState;
 use crate::sample::histogram::put_histogram;
-use crate::storage::chunk_keys::{base_of, partition_of, partitions};
+use crate::storage::chunk_keys::{ChunkKey, PARTITION_MS, damaged, partition_of, series_start};
 use crate::storage::read::{Place, SeriesReader};
 use crate::storage::section::Group;
 
-/// Partitions that are read at a time.
-const PARTITIONS: usize = 16;
+/// Time and bits of a float sample, and how many are hashed together.
+const SAMPLE_BYTES: usize = 16;
+const PIECE_SAMPLES: usize = 32;
+
+/// A day, and a series that may have samples in it.
+type DayOfSeries = (i64, u32);
+
+/// Before every other one.
+const FIRST: DayOfSeries = (i64::MIN, 0);
 
 /// Hashes what a group of samples has written.
 pub(crate) fn note_group(
@@ -29,12 +41,17 @@ pub(crate) fn note_group(
     let place = (u64::from(store) << 32 | u64::from(series)).to_le_bytes();
     match group {
         Group::Floats => {
-            let bytes: Vec<u8> = floats
-                .iter()
-                .flat_map(|(time, bits)| [time.to_le_bytes(), bits.to_le_bytes()])
-                .flatten()
-                .collect();
-            apply.note_effect(&[b"f", &place, &bytes]);
+            // In pieces of a fixed length, without a copy of all.
+            let mut bytes = [0; PIECE_SAMPLES * SAMPLE_BYTES];
+            for piece in floats.chunks(PIECE_SAMPLES) {
+                for (slot, (time, bits)) in bytes.as_chunks_mut::<SAMPLE_BYTES>().0.iter_mut().zip(piece) {
+                    let (first, second) = slot.split_at_mut(SAMPLE_BYTES / 2);
+                    first.copy_from_slice(&time.to_le_bytes());
+                    second.copy_from_slice(&bits.to_le_bytes());
+                }
+                let used = bytes.get(..piece.len() * SAMPLE_BYTES).expect("a piece is no longer");
+                apply.note_effect(&[b"f", &place, used]);
+            }
         }
         Group::Chunk(bytes) => apply.note_effect(&[b"c", &place, bytes]),
         Group::Rich(time, payload) => apply.note_effect(&[b"r", &place, &time.to_le_bytes(), payload]),
@@ -52,7 +69,7 @@ pub(crate) fn note_deletion(apply: &Apply<'_>, store: u32, deletion: &Deletion) 
     apply.note_effect(&[of_all, &store.to_le_bytes(), &from, &to, ids.as_deref().unwrap_or_default()]);
 }
 
-/// Hashes the samples of `stores`, ascending, from the series of `start` on. See
+/// Hashes the samples of `stores`, ascending, from position `start` on. See
 /// [`Model::hash_contents`](ropewalk_engine::Model::hash_contents).
 pub(crate) fn hash(
     read: ReadView<'_>,
@@ -60,66 +77,131 @@ pub(crate) fn hash(
     stores: &[Arc<StoreState>],
     start: &[u8],
     into: &mut SliceHasher,
-) -> Result<Option<Vec<u8>>, EngineError> {
-    let start = match start {
-        [] => 0,
-        key => u64::from_be_bytes(key.try_into().map_err(|_| damaged("position of a slice"))?),
+) -> Result<Option<Vec<u8>>> {
+    let (first_store, first) = match start {
+        [] => (0, FIRST),
+        key => {
+            let (store, key) = ChunkKey::decode(key).map_err(|error| SeriesError::Damaged {
+                place: "position of a slice".into(),
+                what: error.to_string(),
+            })?;
+            (store, (key.partition, key.id))
+        }
     };
-    let (first_store, first_series) = ((start >> 32) as u32, start as u32);
     for state in stores.iter().filter(|state| state.id >= first_store) {
-        let first = if state.id == first_store { first_series } else { 0 };
-        if let Some(series) = hash_store(read, place(state.id), (state, first), into)? {
-            return Ok(Some((u64::from(state.id) << 32 | u64::from(series)).to_be_bytes().to_vec()));
+        let first = if state.id == first_store { first } else { FIRST };
+        if let Some((day, series)) = hash_store(read, place(state.id), (state, first), into)? {
+            return Ok(Some(series_start(state.id, day, series).to_vec()));
         }
     }
     Ok(None)
 }
 
-/// Hashes the series of a store from `first` on; returns the first one of the next slice.
+/// Hashes the samples of a store from `first` on; returns where the next slice begins.
 fn hash_store(
     read: ReadView<'_>,
     place: Place,
-    (state, first): (&StoreState, u32),
+    (state, first): (&StoreState, DayOfSeries),
     into: &mut SliceHasher,
-) -> Result<Option<u32>, EngineError> {
-    let head = state.head_at(read.at());
-    let mut ids = state.posted(head).select(&[], read.at(), head);
-    ids.remove_range(..first);
-    if ids.is_empty() {
-        return Ok(None);
-    }
-    let mut readers = readers(read, place, state)?;
+) -> Result<Option<DayOfSeries>> {
+    let mut in_memory = in_memory(read, place, first)?.into_iter().peekable();
+    let mut cursor = read.cursor(place.chunks);
+    let mut reader: Option<(i64, SeriesReader<'_>)> = None;
     let mut samples = Samples::default();
-    for id in ids {
-        for reader in &mut readers {
-            samples.clear();
-            reader.read(id, &mut samples).map_err(to_engine)?;
-            add(into, (place.store, id), &samples);
-        }
+    let mut next = first;
+    loop {
+        while in_memory.next_if(|pair| *pair < next).is_some() {}
+        let stored = stored(&mut cursor, place.store, next)?;
+        let Some((day, series)) = stored.into_iter().chain(in_memory.peek().copied()).min() else {
+            return Ok(None);
+        };
+        let reader = match &mut reader {
+            Some((of, reader)) if *of == day => reader,
+            other => {
+                let new = SeriesReader::new(read, place, state.duplicate_rules(), times_of(day))?;
+                &mut other.insert((day, new)).1
+            }
+        };
+        samples.clear();
+        reader.read(series, &mut samples)?;
+        add(into, (place.store, series), &samples);
+        next = series.checked_add(1).map_or((day + 1, 0), |after| (day, after));
         if into.is_full() {
-            return Ok(id.checked_add(1));
+            return Ok(Some(next));
         }
+    }
+}
+
+/// The first day and series from `from` on with stored chunks. The cursor is new, or has found an earlier one.
+fn stored(cursor: &mut Cursor<'_>, store: u32, (day, series): DayOfSeries) -> Result<Option<DayOfSeries>> {
+    let start = series_start(store, day, series);
+    if cursor.valid() && cursor.key() < start.as_slice() {
+        // A step is less work than a search.
+        cursor.next()?;
+    }
+    if !cursor.valid() || cursor.key() < start.as_slice() {
+        cursor.seek(&start)?;
+    }
+    while cursor.valid() {
+        let (of, key) = ChunkKey::decode(cursor.key()).map_err(|error| damaged(cursor.key(), &error))?;
+        if of != store {
+            return Ok(None);
+        }
+        if !key.is_of_bounds() {
+            return Ok(Some((key.partition, key.id)));
+        }
+        cursor.next()?;
     }
     Ok(None)
 }
 
-/// Readers of all times, each of a few partitions.
-fn readers<'a>(
-    read: ReadView<'a>,
-    place: Place,
-    state: &StoreState,
-) -> Result<Vec<SeriesReader<'a>>, EngineError> {
-    let all = (partition_of(i64::MIN), partition_of(i64::MAX));
-    let stored = partitions(&mut read.cursor(place.chunks), place.store, all.0, all.1).map_err(to_engine)?;
-    let mut readers = Vec::new();
-    let mut from = i64::MIN;
-    for next in stored.iter().skip(PARTITIONS).step_by(PARTITIONS) {
-        let begin = base_of(*next);
-        readers.push(SeriesReader::new(read, place, state.duplicate_rules(), (from, begin - 1)));
-        from = begin;
+/// The days and series from `first` on with samples in memory, of any commit, ascending.
+fn in_memory(read: ReadView<'_>, place: Place, first: DayOfSeries) -> Result<Vec<DayOfSeries>> {
+    let mut pairs = Vec::new();
+    for memory in read.memories::<SeriesMemory>(place.slot).filter_map(|m| m.store(place.store)) {
+        for series in memory.ids() {
+            let (mut days, long) = memory.with(series, days).unwrap_or_default();
+            for sealed in long {
+                let (mut times, mut bits) = (Vec::new(), Vec::new());
+                ChunkHead::decode(&sealed.bytes, 0)
+                    .and_then(|head| head.samples(&mut times, &mut bits))
+                    .map_err(|error| SeriesError::Damaged {
+                        place: "chunk in memory".into(),
+                        what: error.to_string(),
+                    })?;
+                days.extend(times.into_iter().map(partition_of));
+                days.dedup();
+            }
+            pairs.extend(days.into_iter().map(|day| (day, series)).filter(|pair| *pair >= first));
+        }
     }
-    readers.push(SeriesReader::new(read, place, state.duplicate_rules(), (from, i64::MAX)));
-    readers.into_iter().collect::<Result<_, _>>().map_err(to_engine)
+    pairs.sort_unstable();
+    pairs.dedup();
+    Ok(pairs)
+}
+
+/// The days of samples in memory, and the chunks whose times have to be read to know theirs.
+fn days(head: &Head) -> (Vec<i64>, Vec<Arc<Sealed>>) {
+    let open = head.open().into_iter().flatten().map(|sample| sample.time);
+    let mut days: Vec<i64> =
+        open.chain(head.rich().iter().map(|sample| sample.time)).map(partition_of).collect();
+    let mut long = Vec::new();
+    for sealed in head.sealed_within(i64::MIN, i64::MAX) {
+        let (first, last) = (partition_of(sealed.first), partition_of(sealed.last));
+        days.extend([first, last]);
+        if last - first > 1 {
+            long.push(sealed.clone());
+        }
+    }
+    days.dedup();
+    (days, long)
+}
+
+/// The first and the last time of a day.
+fn times_of(day: i64) -> (i64, i64) {
+    let from = day.checked_mul(PARTITION_MS).unwrap_or(i64::MIN);
+    let after = (day + 1).checked_mul(PARTITION_MS);
+    (from, after.map_or(i64::MAX, |after| after - 1))
 }
 
 fn add(into: &mut SliceHasher, (store, series): (u32, u32), samples: &Samples) {

@@ -568,6 +568,6 @@ impl Model for SeriesModel {
     ) -> Result<Option<Vec<u8>>, EngineError> {
         let mut stores: Vec<Arc<StoreState>> = self.catalog.read().by_id.values().cloned().collect();
         stores.sort_unstable_by_key(|state| state.id);
-        contents::hash(read, |store| self.place(store), &stores, start, into)
+        contents::hash(read, |store| self.place(store), &stores, start, into).map_err(to_engine)
     }
 }

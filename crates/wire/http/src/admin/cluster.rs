@@ -326,7 +326,7 @@ async fn remove(at: PathRequest<NodeName>, NoBody: NoBody) -> Result<Json<Remove
         (status = 404, description = "This node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn check(State(app): State<App>, NoBody: NoBody) -> Result<Json<ContentsOut>, Problem> {
+async fn check(State(app): State<App>, NoBody: NoBody) -> Result<Json<ContentsOut>> {
     let cluster = cluster(&app)?;
     cluster.check_contents()?;
     Ok(Json(cluster.status().contents.into()))
