@@ -116,8 +116,8 @@ fn leader_that_differs_from_most_nodes_ends() {
     assert_eq!((*seq, other.minus(*own)), (Seq(8), ContentHash(1)));
     assert!(!end.is_reopened());
     // The others have the hash that it has stated; this follower does not.
-    let ended = follower.run_for(LEASE, |done| matches!(done, Done::Ended(_)));
-    assert!(matches!(ended, Some(Done::Ended(End::Differs { .. }))), "{ended:?}");
+    let ended = follower.ended_within(LEASE);
+    assert!(matches!(ended, Some(End::Differs { .. })), "{ended:?}");
 }
 
 #[test]

@@ -495,7 +495,7 @@ fn shared_log_that_does_not_answer_is_asked_again() {
 
 #[test]
 fn statement_about_contents_follows_the_commits_in_memory_and_reaches_the_followers() {
-    let (shared, env) = (shared(), Env::memory());
+    let (shared, env) = (shared(), memory());
     let log = leader(&env, &shared, 1);
     put(&log, 1, b"one").unwrap();
     let effects = HashBody::Effects { origin: 1, seq: Seq(1), hash: ContentHash(2) };
@@ -512,7 +512,7 @@ fn statement_about_contents_follows_the_commits_in_memory_and_reaches_the_follow
     put(&log, 2, b"two").unwrap();
     log.acknowledge().unwrap();
 
-    let other = Env::memory();
+    let other = memory();
     let follower = node(&other, &shared, 2, None);
     let mut found = Vec::new();
     for entry in shared.read(EntryIndex::ZERO, usize::MAX, Duration::ZERO).unwrap() {
@@ -546,7 +546,7 @@ fn statement_of_a_later_version_is_ignored_and_a_damaged_one_is_not() {
 
 #[test]
 fn leader_that_abandons_its_log_sends_nothing_more() {
-    let (shared, env) = (shared(), Env::memory());
+    let (shared, env) = (shared(), memory());
     let log = leader(&env, &shared, 1);
     put(&log, 1, b"one").unwrap();
     log.abandon();
