@@ -328,7 +328,7 @@ impl Node {
             match self.engine().follow(entry) {
                 Ok(followed) => state.index = followed.place.index,
                 Err(error @ EngineError::Diverged { .. }) => return Err(End::Diverged { error }),
-                Err(error @ EngineError::Differs { .. }) => return Err(End::Differs { error }),
+                Err(error @ EngineError::Differs(_)) => return Err(End::Differs { error }),
                 Err(error) => return self.failed(state, now, &error),
             }
         }
@@ -421,7 +421,7 @@ impl Node {
         let Some(body) = self.audit.lock().due(engine, now, &self.settings, random) else { return Ok(false) };
         match engine.write_hash(&body) {
             Ok(index) => self.audit.lock().stated(&body, index, engine, now, &self.settings),
-            Err(error @ EngineError::Differs { .. }) => return Err(End::Differs { error }),
+            Err(error @ EngineError::Differs(_)) => return Err(End::Differs { error }),
             Err(error) => {
                 // The key at which a slice begins is longer than an entry, or the leader is deposed.
                 self.audit.lock().fail(error.to_string(), now, &self.settings);
@@ -488,7 +488,7 @@ impl Node {
     fn check_running(&self, state: &State) -> Result<(), End> {
         match self.engine().stopped() {
             None => Ok(()),
-            Some(error @ EngineError::Differs { .. }) => Err(End::Differs { error }),
+            Some(error @ EngineError::Differs(_)) => Err(End::Differs { error }),
             Some(_) if state.has_stepped_down => Err(End::SteppedDown),
             Some(_) if self.engine().is_deposed() => Err(End::Deposed),
             Some(error @ EngineError::Diverged { .. }) => Err(End::Diverged { error }),

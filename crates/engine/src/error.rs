@@ -10,6 +10,22 @@ use ropewalk_store::StoreError;
 /// The result of most functions of this crate.
 pub(crate) type Result<T, E = EngineError> = core::result::Result<T, E>;
 
+/// Contents of a node that are not those of most nodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this node differs from the others at commit {seq}: the hash of {what} is {own} here, and {other} on most nodes"
+)]
+pub struct Difference {
+    /// The commit as of which the nodes were compared.
+    pub seq: Seq,
+    /// The contents that were compared, with the names of keyspaces if they are known.
+    pub what: String,
+    /// Hash of this node.
+    pub own: ContentHash,
+    /// Hash of most nodes.
+    pub other: ContentHash,
+}
+
 /// Errors of the engine. Cheap to clone: one failure may be returned to a whole group.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -105,19 +121,8 @@ pub enum EngineError {
         what: Arc<str>,
     },
     /// The contents of this node are not those of most nodes. The node has stopped, and its directory is not opened any more.
-    #[error(
-        "this node differs from the others at commit {seq}: the hash of {what} is {own} here, and {other} on most nodes"
-    )]
-    Differs {
-        /// The commit as of which the nodes were compared.
-        seq: Seq,
-        /// The contents that were compared, with the names of keyspaces if they are known.
-        what: Arc<str>,
-        /// Hash of this node.
-        own: ContentHash,
-        /// Hash of most nodes.
-        other: ContentHash,
-    },
+    #[error("{0}")]
+    Differs(Arc<Difference>),
     /// The directory is that of a node whose contents were found to differ.
     #[error("{path}: {what}; this copy is not opened any more: start the node with an empty directory")]
     Distrusted {

@@ -34,7 +34,7 @@ pub use engine::{
     CommitHandle, Engine, EngineReport, EngineStats, EngineStopped, InFlightCommit, TRANSACTION_BYTES_MAX,
     WaitVisible,
 };
-pub use error::{CommitError, EngineError, Rejection};
+pub use error::{CommitError, Difference, EngineError, Rejection};
 pub use keyspaces::{KeyspaceWatch, WatchMark, decode_definition};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};

@@ -112,8 +112,8 @@ fn leader_that_differs_from_most_nodes_ends() {
         leader.node.take_hashes([node; 16], report.clone());
     }
     let Some(Done::Ended(end)) = stated(&leader) else { panic!("the leader continues") };
-    let End::Differs { error: EngineError::Differs { seq, own, other, .. } } = &end else { panic!("{end}") };
-    assert_eq!((*seq, other.minus(*own)), (Seq(8), ContentHash(1)));
+    let End::Differs { error: EngineError::Differs(found) } = &end else { panic!("{end}") };
+    assert_eq!((found.seq, found.other.minus(found.own)), (Seq(8), ContentHash(1)));
     assert!(!end.is_reopened());
     // The others have the hash that it has stated; this follower does not.
     let ended = follower.ended_within(LEASE);

@@ -11,6 +11,7 @@
 //! Not here: which hash most nodes have (`ropewalk-cluster`).
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ropewalk_base::{ContentHash, Seq};
 use ropewalk_log::LogError;
@@ -21,7 +22,7 @@ use ropewalk_vfs::{Env, OpenMode};
 use crate::commit::Core;
 use crate::commit::comparisons::{Comparisons, ContentsSlice};
 use crate::engine::{Engine, io};
-use crate::error::{EngineError, Result};
+use crate::error::{Difference, EngineError, Result};
 use crate::model::effects::Compared;
 use crate::model::slice::SliceHasher;
 use crate::model::version::{ReadView, Snapshot};
@@ -156,7 +157,7 @@ impl Core {
 
     /// Stops this node for good: its contents are not those of most nodes.
     fn differ(&self, seq: Seq, what: String, (own, other): (ContentHash, ContentHash)) -> EngineError {
-        let error = EngineError::Differs { seq, what: what.into(), own, other };
+        let error = EngineError::Differs(Arc::new(Difference { seq, what, own, other }));
         self.fail_with(error.clone());
         // Without the file the next comparison would find it again.
         let _ = write_differs(&self.env, &self.dir, &error.to_string());

@@ -190,7 +190,7 @@ fn shared() -> MemorySharedLog {
 /// The commit and both hashes of an error about different contents.
 fn differing(error: &EngineError) -> Option<(Seq, ContentHash, ContentHash)> {
     match error {
-        EngineError::Differs { seq, own, other, .. } => Some((*seq, *own, *other)),
+        EngineError::Differs(found) => Some((found.seq, found.own, found.other)),
         _ => None,
     }
 }

@@ -273,7 +273,7 @@ fn engine_class(error: &EngineError) -> Class {
         | EngineError::UnknownModel { .. }
         | EngineError::Damaged { .. }
         | EngineError::Diverged { .. }
-        | EngineError::Differs { .. }
+        | EngineError::Differs(_)
         | EngineError::Distrusted { .. } => Class::Corrupt,
         EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
         EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,

@@ -323,7 +323,7 @@ async fn remove(at: PathRequest<NodeName>, NoBody: NoBody) -> Result<Json<Remove
     post, path = "/v1/cluster/check", operation_id = "check_cluster", tag = "access",
     responses(
         (status = 200, description = "A check is under way, or begins within seconds.", body = ContentsOut),
-        (status = 404, description = "This node belongs to no cluster: `not_found`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "This node belongs to no cluster: `not_found`."),
     ),
 )]
 async fn check(State(app): State<App>, NoBody: NoBody) -> Result<Json<ContentsOut>> {
