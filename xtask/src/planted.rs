@@ -194,6 +194,42 @@ const BUGS: &[Bug] = &[
         finder: MANY_CLUSTERS,
     },
     Bug {
+        name: "a node applies one value wrongly",
+        edits: &[edit(
+            "crates/engine/src/kv.rs",
+            "                    apply.put(keyspace, key, Some(value));\n",
+            "                    static PUTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);\n                    let mut value = value.to_vec();\n                    if PUTS.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2000 == 1999 {\n                        value.iter_mut().take(1).for_each(|byte| *byte ^= 1);\n                    }\n                    apply.put(keyspace, key, Some(&value));\n",
+        )],
+        finder: CLUSTER,
+    },
+    Bug {
+        name: "a node whose effects differ continues",
+        edits: &[edit(
+            "crates/engine/src/model/effects.rs",
+            "            Some(own) => Compared::Differs(own),",
+            "            Some(_) => Compared::Equal,",
+        )],
+        finder: CLUSTER,
+    },
+    Bug {
+        name: "a restarted node forgets the sum of its effects",
+        edits: &[edit(
+            "crates/engine/src/engine/mod.rs",
+            "Effects::new(saved, shared.hash_interval)",
+            "Effects::new(saved.filter(|_| false), shared.hash_interval)",
+        )],
+        finder: CLUSTER,
+    },
+    Bug {
+        name: "a node whose stored contents differ continues",
+        edits: &[edit(
+            "crates/engine/src/engine/hashes.rs",
+            "                if own.hash == *hash {\n",
+            "                if own.hash == *hash || true {\n",
+        )],
+        finder: CLUSTER,
+    },
+    Bug {
         name: "a load of a leader goes around the shared log",
         edits: &[edit(
             "crates/engine/src/engine/mod.rs",

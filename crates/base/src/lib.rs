@@ -4,6 +4,7 @@
 mod arena;
 pub mod civil;
 mod codec;
+mod content_hash;
 mod hasher;
 mod hexadecimal;
 mod ids;
@@ -16,6 +17,7 @@ pub use arena::{AppendList, Arena, ArenaOffset};
 pub use codec::{
     DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, split_varint, unzigzag, varint_len, zigzag,
 };
+pub use content_hash::{ContentHash, SetHasher};
 pub use hasher::{HashedMap, IdentityHasher};
 pub use hexadecimal::{from_hex, hex};
 pub use ids::{Lsn, Position, Seq};

@@ -33,6 +33,12 @@ pub enum End {
         /// The damage and its position.
         what: String,
     },
+    /// The contents of this node are not those of most nodes.
+    #[error("{error}")]
+    Differs {
+        /// Commit, what was compared, and both hashes.
+        error: EngineError,
+    },
     /// An entry does not continue what this node has.
     #[error("{error}")]
     Diverged {

@@ -6,7 +6,8 @@
 //!     ▲   │ entries ─▶ Engine::follow                                    │ idle for a third of the lease ─▶ Renew
 //!     │   │                                                              │ another node's entry
 //!     └───┼── the owner opens the database again ◀── Deposed, Stopped ───┘
-//!         └── the log is not what it was ─▶ Lost, Diverged, Trimmed: an operator decides
+//!         └── the log is not what it was, or other contents than most nodes ─▶ Lost, Diverged, Trimmed, Differs: an
+//!             operator decides
 //! ```
 //!
 //! [`Node`] is the loop around one open [`Database`](ropewalk::Database). [`Node::step`] does one thing and is
@@ -18,6 +19,7 @@
 //!    the append of a node only if that node has applied every entry.
 //! 2. Entries are applied in order, each once. A node that cannot apply the next one ends; it never skips.
 //! 3. A barrier is an entry that the log confirmed after the reader came.
+//! 4. A node whose contents are not those of most nodes ends, also when it leads.
 //!
 //! Not here: entries and their fence (`ropewalk-log`), applying and publishing (`ropewalk-engine`), connections to a log
 //! service, roles of protocols (the crates of the server).
@@ -26,6 +28,7 @@
 mod barriers;
 pub mod checkpoint;
 mod end;
+mod hashes;
 mod node;
 mod reseed;
 mod running;
@@ -34,6 +37,8 @@ mod status;
 
 pub use barriers::BarrierError;
 pub use end::End;
+pub use hashes::report::HashReport;
+pub use hashes::{HashStatus, Pass};
 pub use node::{Done, Node, Stepped};
 pub use reseed::{Left, Reseed, ReseedError, Reseeded, adopt, leave};
 pub use running::RunningNode;

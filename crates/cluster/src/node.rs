@@ -4,7 +4,8 @@
 //! follower: read ─┬─ entries ─▶ apply ─▶ heard of the leader
 //!                 ├─ unavailable ─▶ wait
 //!                 └─ nothing ─▶ quiet for lease + random share ─▶ the log answers ─▶ one renewal interval ─▶ campaign
-//! leader:   readers wait, or idle for a third of the lease ─▶ renew; asked to step down ─▶ end
+//! leader:   readers wait, or idle for a third of the lease ─▶ renew; a hash of contents is due ─▶ state it; asked to step
+//!           down ─▶ end
 //! ```
 //! The interval before a campaign is for the leader: when the log service itself was away, both find it back at the same
 //! time, and the leader should stay.
@@ -22,7 +23,9 @@ use ropewalk_log::shared::{EntryIndex, SharedError, SharedLog};
 
 use crate::barriers::{self, BarrierError, Barriers};
 use crate::end::End;
-use crate::settings::Settings;
+use crate::hashes::report::HashReport;
+use crate::hashes::{Audit, HashStatus};
+use crate::settings::{Settings, after};
 use crate::status::Status;
 
 /// Pause after a call that the shared log did not answer, or that the memory budget refused.
@@ -40,6 +43,7 @@ pub struct Node {
     /// Separate, so that a status never waits for the log.
     status: Mutex<Status>,
     barriers: Barriers,
+    audit: Mutex<Audit>,
     /// The thread that runs the node, if there is one.
     thread: Mutex<Option<Thread>>,
     /// A thread runs the node, or is about to: readers leave their proof to it.
@@ -71,6 +75,8 @@ pub enum Done {
     Outrun,
     /// Appended an empty entry.
     Renewed,
+    /// Appended a statement about contents.
+    Stated,
     /// Ended: every later step returns the same.
     Ended(End),
 }
@@ -110,6 +116,9 @@ struct State {
     newest: EntryIndex,
     unavailable: Option<String>,
     warnings: Vec<String>,
+    /// When the leader looks for a statement about contents.
+    audit_at: u64,
+    hashes: HashStatus,
 }
 
 impl Node {
@@ -139,6 +148,8 @@ impl Node {
             newest: place.index,
             unavailable: None,
             warnings: Vec::new(),
+            audit_at: now,
+            hashes: HashStatus::default(),
         };
         let status = Status {
             role: engine.role(),
@@ -150,6 +161,7 @@ impl Node {
             lag: Duration::ZERO,
             unavailable: None,
             warnings: Vec::new(),
+            hashes: HashStatus::default(),
             end: None,
         };
         Self {
@@ -159,6 +171,7 @@ impl Node {
             state: Mutex::new(state),
             status: Mutex::new(status),
             barriers: Barriers::default(),
+            audit: Mutex::default(),
             thread: Mutex::new(None),
             is_run: AtomicBool::new(false),
         }
@@ -229,6 +242,38 @@ impl Node {
         Ok(term)
     }
 
+    /// The hashes that this node reports to its leader.
+    pub fn hash_report(&self) -> HashReport {
+        HashReport::of(self.engine())
+    }
+
+    /// True when hashes that another node has reported differ from those of this node. Those of other commits do not.
+    pub fn differs(&self, report: &HashReport) -> bool {
+        report.differs(&self.hash_report())
+    }
+
+    /// Notes the hashes that a follower has reported to this node, if it leads.
+    pub fn take_hashes(&self, node: [u8; 16], report: HashReport) {
+        if matches!(self.engine().role(), Role::Leader { .. }) {
+            let now = self.engine().env().clock.monotonic_nanos();
+            self.audit.lock().take(node, report, now);
+        }
+    }
+
+    /// Begins to compare all contents of the nodes, unless that is under way. [`Status::hashes`] shows how far it is.
+    ///
+    /// # Errors
+    /// [`EngineError::NotLeader`], with the leader's address.
+    pub fn check_contents(&self) -> Result<(), EngineError> {
+        match self.engine().role() {
+            Role::Leader { .. } => self.audit.lock().request(),
+            Role::Follower { leader } => return Err(EngineError::NotLeader { leader }),
+            Role::Alone => return Err(EngineError::NotLeader { leader: None }),
+        }
+        self.wake();
+        Ok(())
+    }
+
     /// Does what is due at `now`, in nanoseconds of the monotonic clock of the database. One call at a time does something;
     /// others wait for it.
     pub fn step(&self, now: u64) -> Stepped {
@@ -253,7 +298,9 @@ impl Node {
         match self.engine().role() {
             Role::Leader { term } => self.lead(state, now, term),
             Role::Follower { .. } | Role::Alone => {
-                state.has_begun = false;
+                if core::mem::take(&mut state.has_begun) {
+                    self.audit.lock().clear();
+                }
                 // A follower refuses them.
                 let _ = self.serve_readers();
                 self.follow(state, now)
@@ -281,6 +328,7 @@ impl Node {
             match self.engine().follow(entry) {
                 Ok(followed) => state.index = followed.place.index,
                 Err(error @ EngineError::Diverged { .. }) => return Err(End::Diverged { error }),
+                Err(error @ EngineError::Differs(_)) => return Err(End::Differs { error }),
                 Err(error) => return self.failed(state, now, &error),
             }
         }
@@ -346,10 +394,13 @@ impl Node {
         if state.index != self.engine().place().index {
             state.seen(self.engine(), now);
         }
+        if now >= state.audit_at && self.compare(state, now)? {
+            return Ok(Stepped { done: Done::Stated, again: now });
+        }
         let due = after(state.heard, self.settings.renewal_interval());
         let has_readers = !self.barriers.is_empty();
         if now < due && !has_readers {
-            return Ok(Stepped { done: Done::Nothing, again: due });
+            return Ok(Stepped { done: Done::Nothing, again: due.min(state.audit_at) });
         }
         let renewed = if has_readers { self.serve_readers() } else { self.engine().renew() };
         match renewed {
@@ -362,12 +413,33 @@ impl Node {
         Ok(Stepped { done: Done::Renewed, again: after(now, self.settings.renewal_interval()) })
     }
 
+    /// Appends the next statement about contents, as the leader: true if one was due.
+    fn compare(&self, state: &mut State, now: u64) -> Result<bool, End> {
+        state.audit_at = after(now, self.settings.renewal_interval());
+        let engine = self.engine();
+        let random = || engine.env().random.next_u64();
+        let Some(body) = self.audit.lock().due(engine, now, &self.settings, random) else { return Ok(false) };
+        match engine.write_hash(&body) {
+            Ok(index) => self.audit.lock().stated(&body, index, engine, now, &self.settings),
+            Err(error @ EngineError::Differs(_)) => return Err(End::Differs { error }),
+            Err(error) => {
+                // The key at which a slice begins is longer than an entry, or the leader is deposed.
+                self.audit.lock().fail(error.to_string(), now, &self.settings);
+                self.check_running(state)?;
+                return Ok(false);
+            }
+        }
+        state.seen(engine, now);
+        Ok(true)
+    }
+
     /// Asks the log, now and then, what an operator wants to know, and whether it is still the same.
     fn survey(&self, state: &mut State, now: u64) -> Result<(), End> {
         if now < state.survey_at {
             return Ok(());
         }
         state.survey_at = after(now, SURVEY_PAUSE);
+        state.hashes = self.audit.lock().status(self.engine());
         let surveyed = self.log.identity().and_then(|identity| {
             let bounds = self.log.bounds()?;
             let asks = state.surveys.is_multiple_of(SURVEYS_PER_WARNING);
@@ -416,6 +488,7 @@ impl Node {
     fn check_running(&self, state: &State) -> Result<(), End> {
         match self.engine().stopped() {
             None => Ok(()),
+            Some(error @ EngineError::Differs(_)) => Err(End::Differs { error }),
             Some(_) if state.has_stepped_down => Err(End::SteppedDown),
             Some(_) if self.engine().is_deposed() => Err(End::Deposed),
             Some(error @ EngineError::Diverged { .. }) => Err(End::Diverged { error }),
@@ -456,6 +529,7 @@ impl Node {
             lag: Duration::from_nanos(lag),
             unavailable: state.unavailable.clone(),
             warnings: state.warnings.clone(),
+            hashes: state.hashes.clone(),
             end: state.end.clone(),
         };
     }
@@ -499,8 +573,4 @@ impl State {
         self.index = engine.place().index;
         self.heard = now;
     }
-}
-
-fn after(now: u64, pause: Duration) -> u64 {
-    now.saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -16,6 +16,14 @@ pub struct Settings {
     pub read_wait: Duration,
     /// About how many bytes of entries one read returns. Default 1 MiB.
     pub read_bytes: usize,
+    /// How long after the first report the leader waits for further ones before it states a hash that not more than half of the
+    /// nodes have. Default 12 s: four leases.
+    pub hash_time: Duration,
+    /// About how many bytes of contents the nodes hash at a time while they compare all of them. Default 16 MiB, which takes
+    /// some tens of milliseconds, in which no entry is applied.
+    pub slice_bytes: u64,
+    /// Time after which the leader begins to compare all contents again. Default one day.
+    pub pass_interval: Duration,
 }
 
 impl Default for Settings {
@@ -25,6 +33,9 @@ impl Default for Settings {
             seed: 0,
             read_wait: Duration::from_millis(100),
             read_bytes: 1 << 20,
+            hash_time: Duration::from_secs(12),
+            slice_bytes: 16 << 20,
+            pass_interval: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -40,6 +51,11 @@ impl Settings {
         self.lease * 2 + self.renewal_interval()
     }
 
+    /// Age at which the report of a node no longer counts.
+    pub(crate) fn report_time(&self) -> Duration {
+        self.lease * 2
+    }
+
     /// Time without an entry after which this node tries to lead for the `attempt`-th time: between one lease and two.
     pub(crate) fn patience(&self, attempt: u64) -> Duration {
         let mut seed = self.seed.to_le_bytes().to_vec();
@@ -48,6 +64,11 @@ impl Settings {
         let thousandths = u32::try_from(hash64(&seed) % 1000).unwrap_or(0);
         self.lease + self.lease * thousandths / 1000
     }
+}
+
+/// The monotonic nanoseconds so long after `now`.
+pub(crate) fn after(now: u64, pause: Duration) -> u64 {
+    now.saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use ropewalk_engine::Role;
 use ropewalk_log::shared::EntryIndex;
 
 use crate::end::End;
+use crate::hashes::HashStatus;
 
 /// State of a node after its last step.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct Status {
     pub unavailable: Option<String>,
     /// Risks in the settings of the log service, one line each.
     pub warnings: Vec<String>,
+    /// Comparisons of contents with other nodes, at most two seconds old.
+    pub hashes: HashStatus,
     /// Why the node ended, if it did.
     pub end: Option<End>,
 }

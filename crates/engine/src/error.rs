@@ -2,13 +2,29 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ropewalk_base::{DecodeError, Lsn, Seq};
+use ropewalk_base::{ContentHash, DecodeError, Lsn, Seq};
 use ropewalk_log::LogError;
 use ropewalk_log::shared::EntryIndex;
 use ropewalk_store::StoreError;
 
 /// The result of most functions of this crate.
 pub(crate) type Result<T, E = EngineError> = core::result::Result<T, E>;
+
+/// Contents of a node that are not those of most nodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this node differs from the others at commit {seq}: the hash of {what} is {own} here, and {other} on most nodes"
+)]
+pub struct Difference {
+    /// The commit as of which the nodes were compared.
+    pub seq: Seq,
+    /// The contents that were compared, with the names of keyspaces if they are known.
+    pub what: String,
+    /// Hash of this node.
+    pub own: ContentHash,
+    /// Hash of most nodes.
+    pub other: ContentHash,
+}
 
 /// Errors of the engine. Cheap to clone: one failure may be returned to a whole group.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -102,6 +118,17 @@ pub enum EngineError {
         /// The entry.
         index: EntryIndex,
         /// The difference.
+        what: Arc<str>,
+    },
+    /// The contents of this node are not those of most nodes. The node has stopped, and its directory is not opened any more.
+    #[error("{0}")]
+    Differs(Arc<Difference>),
+    /// The directory is that of a node whose contents were found to differ.
+    #[error("{path}: {what}; this copy is not opened any more: start the node with an empty directory")]
+    Distrusted {
+        /// The file that says so.
+        path: PathBuf,
+        /// Contents of the file.
         what: Arc<str>,
     },
     /// The memory budget is spent and flushing does not keep up or fails.

@@ -142,6 +142,7 @@ impl Model for KeyspacesModel {
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let (keyspace, name, options) = decode_definition(section)?;
+        apply.note_effect(&[section]);
         let defined = apply.store.define_keyspace(apply.seq, keyspace, name, options);
         defined.map_err(|what| DecodeError { what, offset: 0 })
     }

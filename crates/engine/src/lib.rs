@@ -19,6 +19,7 @@ mod options;
 mod span;
 
 pub use commit::Committed;
+pub use commit::comparisons::{Comparisons, ContentsSlice};
 pub use commit::follows::{FollowsCommit, NotNewest};
 pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, LockWaitWaker};
 pub use commit::record::RecordBody;
@@ -26,17 +27,19 @@ pub use engine::backup::Backup;
 pub use engine::cluster::{Followed, Role};
 pub use engine::copy::LocalCopy;
 pub use engine::feed::{Change, ChangeFeed};
+pub use engine::hashes::{HashCounts, HashMarks};
 pub use engine::repeat::PeriodicTask;
 pub use engine::salvage::{inspect_log, salvage_log};
 pub use engine::{
     CommitHandle, Engine, EngineReport, EngineStats, EngineStopped, InFlightCommit, TRANSACTION_BYTES_MAX,
     WaitVisible,
 };
-pub use error::{CommitError, EngineError, Rejection};
+pub use error::{CommitError, Difference, EngineError, Rejection};
 pub use keyspaces::{KeyspaceWatch, WatchMark, decode_definition};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
 pub use model::definitions::LastDefinition;
+pub use model::slice::SliceHasher;
 pub use model::version::{Generation, ReadView, Reading, Snapshot};
 pub use model::{Apply, KEYSPACES, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, SharedOptions, WriteCapacity};

@@ -55,12 +55,16 @@ pub struct SharedOptions {
     /// How long an append is repeated whose result is unknown; after it the engine stops, and its commits end as
     /// [`CommitError::Unknown`](crate::CommitError::Unknown). Default 30 seconds.
     pub patience: Duration,
+    /// Nodes compare hashes of their effects at multiples of so many commits. Nodes that have one in common compare there.
+    /// Default 1024.
+    pub hash_interval: u64,
 }
 
 impl SharedOptions {
-    /// The default patience.
+    /// The default patience and interval.
     pub fn new(log: Arc<dyn SharedLog>, node: [u8; 16], address: impl Into<String>) -> Self {
-        Self { log, node, address: address.into(), patience: Duration::from_secs(30) }
+        let (patience, hash_interval) = (Duration::from_secs(30), 1024);
+        Self { log, node, address: address.into(), patience, hash_interval }
     }
 }
 

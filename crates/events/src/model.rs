@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_engine::{
     Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
-    ReadView,
+    ReadView, SliceHasher,
 };
 use ropewalk_store::{NewRun, Store};
 
@@ -28,7 +28,7 @@ use crate::event::codec::{AppendSection, SequencedEventRef};
 use crate::event::types::Query;
 use crate::index::memory::EventMemory;
 use crate::index::postings::{self, CHUNK_POSITIONS, POSITION_BYTES, put_chunk};
-use crate::index::search::{self, Place, StoreRead, Values, event_key};
+use crate::index::search::{self, Place, StoreRead, Values, event_key, split_event_key};
 
 /// Number of the events model in commit records.
 pub const EVENTS: ModelId = ModelId(1);
@@ -199,6 +199,7 @@ impl EventsModel {
             apply.delete_range(meta, &start, &end);
         }
         apply.memory::<EventMemory>().delete(id, apply.seq);
+        apply.note_effect(&[&id.to_le_bytes()]);
         state.deleted.store(apply.seq.0, Ordering::Release);
         self.catalog.write().deleted.push(state);
         Ok(())
@@ -313,6 +314,9 @@ impl Model for EventsModel {
             if added != append.len() {
                 return Err(DecodeError { what: "as many events as announced", offset: section.len() });
             }
+            if apply.has_effects() {
+                note_events(apply, memory, id, append.first.0..append.first.0 + added);
+            }
             let state = self.catalog.read().by_id.get(&id).cloned();
             let state = state.ok_or(DecodeError { what: "a store that was created before", offset: 0 })?;
             let before = state.sequenced.swap(append.first.0 + added - 1, Ordering::AcqRel);
@@ -382,6 +386,55 @@ impl Model for EventsModel {
         }
         Ok(violations)
     }
+
+    /// Runs may have events of commits that the reader does not see, and the chunks of postings are as long as the memories
+    /// were. Postings follow from events, and [`Model::verify`] compares the two.
+    fn unordered_keyspaces(&self) -> Vec<Keyspace> {
+        let Keyspaces { events, postings, .. } = self.keyspaces();
+        vec![events, postings]
+    }
+
+    fn hash_contents(
+        &self,
+        read: ReadView<'_>,
+        start: &[u8],
+        into: &mut SliceHasher,
+    ) -> Result<Option<Vec<u8>>, EngineError> {
+        let start = match start {
+            [] => (0, 0),
+            key => split_event_key(key).ok_or_else(damaged_position)?,
+        };
+        let mut stores: Vec<u32> = self.stores_at(read.at()).into_iter().map(|(_, id)| id).collect();
+        stores.retain(|id| *id >= start.0);
+        stores.sort_unstable();
+        for id in stores {
+            let store = StoreRead::new(read, self.place(id));
+            let head = store.head().map_err(to_engine)?;
+            let mut values = Values::new(&store);
+            let first = if id == start.0 { start.1.max(1) } else { 1 };
+            for position in first..=head {
+                let event = values.get(position).map_err(to_engine)?;
+                into.add(&[&event_key(id, position), event.value()]);
+                if into.is_full() {
+                    return Ok(Some(event_key(id, position + 1).to_vec()));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Hashes events of one append as the memory has them.
+fn note_events(apply: &Apply<'_>, memory: &EventMemory, id: u32, positions: std::ops::Range<u64>) {
+    let store = memory.store(id).expect("an append adds its store to the memory");
+    for position in positions {
+        let value = memory.value(&store, position).expect("every event of an append is in the memory");
+        apply.note_effect(&[&event_key(id, position), value]);
+    }
+}
+
+fn damaged_position() -> EngineError {
+    EngineError::Damaged { model: "events", what: "position of a slice".into() }
 }
 
 /// Chunks must be written in the order of their hashes, across all stores of the generation.

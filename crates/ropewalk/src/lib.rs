@@ -134,8 +134,9 @@ pub mod changes {
 pub mod engine {
     pub use ropewalk_base::Lsn;
     pub use ropewalk_engine::{
-        Background, Backup, Compression, Damage as LogDamage, EngineError, EngineReport, EngineStats,
-        FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, TRANSACTION_BYTES_MAX, Value, WatchMark,
+        Background, Backup, Compression, Damage as LogDamage, Difference, EngineError, EngineReport,
+        EngineStats, FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, TRANSACTION_BYTES_MAX, Value,
+        WatchMark,
     };
     pub use ropewalk_vfs::{Env, process_memory};
 

@@ -129,6 +129,24 @@ class Cluster:
         leader = self.leader()
         return [node for node in self.nodes if node is not leader and node.lives()]
 
+    def differing(self):
+        """Lets the nodes compare all their contents. Returns the names of those that differ from the leader."""
+
+        def compared():
+            leader = self.leader()
+            status, _, before = leader.ask("POST", "/v1/cluster/check")
+
+            def ended():
+                now = leader.status()
+                leads = now and now["role"] == "leader"
+                return not leads or now["contents"]["checks"] > before["checks"] and now["contents"]
+
+            found = status == 200 and until("the leader has compared the contents", ended)
+            # It does not lead any more, or the check has ended early: again.
+            return None if isinstance(found, bool) or "error" in found else found
+
+        return until("the nodes have compared their contents", compared)["differing"]
+
     def restart(self, node):
         node.start()
         until(f"{node.name} serves again", node.serves)

@@ -97,6 +97,7 @@ def run(binary, faults, seconds, writers=4, seed="gate", longest=LONGEST, show=l
                     show(f"{number:4}: {fault.name}: {gap:.1f} s without an acknowledged write")
             report.lost, problems = load.check()
             report.problems += problems
+            report.problems += [f"node {node} has other contents than the leader" for node in cluster.differing()]
             report.problems += registers.problems
             report.counts, report.read_back = load.counts(), load.read_back
             report.operations, report.reasons = registers.counts, registers.reasons

@@ -4,6 +4,8 @@ use ropewalk::Seq;
 use ropewalk::events::SequencedEvent;
 use serde::Deserialize;
 
+use crate::database::remote::Contents;
+
 /// An event store in a list.
 #[derive(Deserialize)]
 pub(crate) struct ListedStore {
@@ -51,6 +53,7 @@ pub(crate) struct ListedNode {
     pub(crate) checkpoint: Option<u64>,
     pub(crate) checkpoint_age_ms: Option<u64>,
     pub(crate) checkpoint_error: Option<String>,
+    pub(crate) contents: Contents,
     pub(crate) warnings: Vec<String>,
     pub(crate) members: Vec<ListedMember>,
 }

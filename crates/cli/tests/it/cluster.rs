@@ -26,7 +26,7 @@ fn settings_of_checkpoints_are_checked_before_the_log_service_is_called() {
 fn commands_for_running_nodes_need_a_node() {
     let place = Place::with_database();
     let node = "0".repeat(32);
-    for command in [&["status"][..], &["step-down"], &["remove", node.as_str()]] {
+    for command in [&["status"][..], &["check"], &["step-down"], &["remove", node.as_str()]] {
         place.refused(&[&["cluster"], command].concat(), 2, &["ropewalk.db is not served", "--at URL"]);
     }
     let server = Server::start(&place, &[]);
@@ -41,6 +41,7 @@ fn commands_for_running_nodes_need_a_node() {
     for node in [node.as_str(), "../x"] {
         place.refused(&[&["cluster", "remove", node], &at[..]].concat(), 3, &["belongs to no cluster"]);
     }
+    place.refused(&[&["cluster", "check"], &at[..]].concat(), 3, &["belongs to no cluster"]);
     // Through the local socket, too.
     place.refused(&["cluster", "step-down"], 3, &["belongs to no cluster"]);
 }

@@ -350,7 +350,9 @@ impl<'a> Target<'a> {
         for part in tree::parts(self.dir) {
             tree::remove(self.vfs, &part)?;
         }
-        tree::remove_file(self.vfs, &self.dir.join(tree::PLACE))?;
+        for name in [tree::PLACE, tree::DIFFERS] {
+            tree::remove_file(self.vfs, &self.dir.join(name))?;
+        }
         tree::sync(self.vfs, self.dir)
     }
 }

@@ -10,6 +10,8 @@ use crate::checkpoint::error::{CheckpointError, io};
 pub(super) const PARTS: [&str; 2] = ["log", "store"];
 /// The file that has the place in the shared log.
 pub(super) const PLACE: &str = "place";
+/// The file that says that the contents differ from those of other nodes.
+pub(super) const DIFFERS: &str = "differs";
 
 /// Names of the files in `dir`, relative to it, sorted; none if it does not exist. Locks are left out.
 pub(super) fn files(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>, CheckpointError> {

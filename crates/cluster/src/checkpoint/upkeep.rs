@@ -19,6 +19,7 @@ use ropewalk_log::shared::{EntryIndex, SharedLog};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::make::{CheckpointMade, Maker};
 use crate::checkpoint::{Checkpoints, Manifest, NodeReport};
+use crate::settings::after;
 
 /// Times of the upkeep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -349,8 +350,4 @@ impl Checkpoints {
         let names = self.block_names()?;
         Ok(manifest.blocks().map(|block| block.name()).find(|name| !names.contains(name)))
     }
-}
-
-fn after(now: u64, pause: Duration) -> u64 {
-    now.saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX))
 }

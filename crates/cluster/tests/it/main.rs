@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
 mod checkpoints;
+mod hashes;
 mod operating;
 mod reseed;
 mod stepped;

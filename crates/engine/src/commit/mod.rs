@@ -15,12 +15,14 @@
 //! 4. Only the sequencer appends: an append is refused when the log's tail is not where the sequencer left
 //!    it.
 
+pub(crate) mod comparisons;
 pub(crate) mod follows;
 pub(crate) mod locks;
 pub(crate) mod pipeline;
 pub(crate) mod record;
 pub(crate) mod watch;
 
+use core::cell::RefCell;
 use core::ops::Range;
 use core::time::Duration;
 use std::path::PathBuf;
@@ -33,11 +35,13 @@ use ropewalk_log::{CommitLog, LogError, Record};
 use ropewalk_store::Store;
 use ropewalk_vfs::Env;
 
+use crate::commit::comparisons::Comparisons;
 use crate::commit::follows::NotNewest;
 use crate::commit::locks::Locks;
 use crate::commit::pipeline::Stage;
 use crate::commit::watch::Watch;
 use crate::error::{CommitError, EngineError, Result};
+use crate::model::effects::Effects;
 use crate::model::version::{End, Generation, ReadView, Version, Versions};
 use crate::model::{Apply, Model, Operation, Outcome, Verdict};
 use crate::options::{Durability, EngineOptions};
@@ -69,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) room: Condvar,
     /// The place in the shared log that the directory has.
     pub(crate) noted: Mutex<NotedPlace>,
+    /// Comparisons with other nodes.
+    pub(crate) comparisons: Mutex<Comparisons>,
 }
 
 /// Contents of the file with the place in the shared log.
@@ -108,6 +114,8 @@ struct Sequencer {
     /// checkpoint.
     active: Range<Lsn>,
     last_time_micros: i64,
+    /// Of a node.
+    effects: Option<RefCell<Effects>>,
     /// Payloads of the group, back to back; reused for its capacity.
     payloads: Vec<u8>,
     ends: Vec<usize>,
@@ -123,7 +131,7 @@ impl Core {
         store: Store,
         replayed: Replayed,
     ) -> Self {
-        let Replayed { version, last, active, last_time_micros } = replayed;
+        let Replayed { version, last, active, last_time_micros, effects } = replayed;
         // With the keyspaces that replay has defined.
         let version = version.with_runs(store.view());
         let tail = log.tail();
@@ -148,6 +156,7 @@ impl Core {
                 tail,
                 active,
                 last_time_micros,
+                effects,
                 payloads: Vec::new(),
                 ends: Vec::new(),
             }),
@@ -160,6 +169,7 @@ impl Core {
             background_work: Condvar::new(),
             room: Condvar::new(),
             noted: Mutex::new(NotedPlace { has_log, ..NotedPlace::default() }),
+            comparisons: Mutex::default(),
         }
     }
 
@@ -217,7 +227,8 @@ impl Core {
     fn freeze(&self, sequencer: &mut Sequencer) {
         let lsn = sequencer.active.end;
         sequencer.active.start = lsn;
-        let end = End { seq: sequencer.last, lsn, time_micros: sequencer.last_time_micros };
+        let effects = sequencer.effects.as_ref().map(|effects| effects.borrow().saved());
+        let end = End { seq: sequencer.last, lsn, time_micros: sequencer.last_time_micros, effects };
         self.versions.replace(|version| {
             assert!(version.active.end.set(end).is_ok(), "a generation ends once");
             version.with_active(Self::new_generation(&self.models))
@@ -307,13 +318,16 @@ impl Core {
             let lsn = sequencer.tail;
             let undecodable = |source| EngineError::Record { seq, lsn, source };
             let body = record::RecordBody::decode(payload).map_err(undecodable)?;
+            let target = self.target(sequencer, &version);
             let at = (seq, body.time_micros, self.versions.visible(), false);
             for section in body.sections() {
                 let (model, bytes) = section.map_err(undecodable)?;
-                Self::apply_section(&self.models, &self.store, &version.active, at, model, bytes)
+                target
+                    .apply_section(at, model, bytes)
                     .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
                     .map_err(undecodable)?;
             }
+            target.end_commit(seq);
             sequencer.last = seq;
             sequencer.last_time_micros = sequencer.last_time_micros.max(body.time_micros);
         }
@@ -330,18 +344,45 @@ impl Core {
         Ok(())
     }
 
-    /// Applies a decoded record to `generation`; used live and in replay.
-    pub(crate) fn apply_section(
-        models: &[Arc<dyn Model>],
-        store: &Store,
-        generation: &Generation,
+    /// Where the sequencer applies commits.
+    fn target<'a>(&'a self, sequencer: &'a Sequencer, version: &'a Version) -> Target<'a> {
+        let effects = sequencer.effects.as_ref();
+        Target { models: &self.models, store: &self.store, generation: &version.active, effects }
+    }
+
+    /// Runs `look` with the hash of effects; `None` when this node is alone.
+    pub(crate) fn with_effects<R>(&self, look: impl FnOnce(&mut Effects) -> R) -> Option<R> {
+        self.sequencer.lock().effects.as_mut().map(|effects| look(effects.get_mut()))
+    }
+}
+
+/// Where commits are applied, live and in replay.
+struct Target<'a> {
+    models: &'a [Arc<dyn Model>],
+    store: &'a Store,
+    generation: &'a Generation,
+    effects: Option<&'a RefCell<Effects>>,
+}
+
+impl Target<'_> {
+    /// Applies a section of a decoded record.
+    fn apply_section(
+        &self,
         (seq, time_micros, visible, is_replay): (Seq, i64, Seq, bool),
         model: crate::model::ModelId,
         section: &[u8],
     ) -> Option<Result<(), ropewalk_base::DecodeError>> {
-        let slot = models.iter().position(|m| m.id() == model)?;
-        let apply = Apply { generation, store, slot, seq, time_micros, visible, is_replay };
-        Some(models.get(slot)?.apply(&apply, section))
+        let slot = self.models.iter().position(|m| m.id() == model)?;
+        let Self { store, generation, effects, .. } = *self;
+        let apply = Apply { generation, store, effects, slot, model, seq, time_micros, visible, is_replay };
+        Some(self.models.get(slot)?.apply(&apply, section))
+    }
+
+    /// All sections of commit `seq` were applied.
+    fn end_commit(&self, seq: Seq) {
+        if let Some(effects) = self.effects {
+            effects.borrow_mut().end_commit(seq);
+        }
     }
 }
 
@@ -454,13 +495,13 @@ impl Commits {
                 section.len()
             );
             let at = (seq, time_micros, core.versions.visible(), false);
-            let applied = Core::apply_section(&core.models, &core.store, &version.active, at, model, section);
-            match applied {
+            match core.target(sequencer, version).apply_section(at, model, section) {
                 Some(Ok(())) => {}
                 Some(Err(error)) => core.fail(&format_args!("own record does not decode: {error}")),
                 None => core.fail(&format_args!("model {} is not registered", model.0)),
             }
         }
+        core.target(sequencer, version).end_commit(seq);
         let end = sequencer.payloads.len();
         assert!(sequencer.ends.last().is_none_or(|last| *last < end), "each record has a payload");
         sequencer.ends.push(end);
@@ -626,6 +667,8 @@ pub(crate) struct Replayed {
     /// The part of the log in the active generation.
     pub(crate) active: Range<Lsn>,
     pub(crate) last_time_micros: i64,
+    /// Of a node.
+    pub(crate) effects: Option<RefCell<Effects>>,
 }
 
 impl Replayed {
@@ -643,20 +686,25 @@ impl Replayed {
         debug_assert!(self.active.end <= lsn && lsn < next, "commits follow each other in the log");
         let damaged = |source| EngineError::Record { seq, lsn, source };
         let body = record::RecordBody::decode(payload).map_err(damaged)?;
+        let effects = self.effects.as_ref();
+        let target = Target { models, store, generation: &self.version.active, effects };
         for section in body.sections() {
             let (model, bytes) = section.map_err(damaged)?;
             // Replay finds durable commits only: each is visible when the next is applied.
             let at = (seq, body.time_micros, self.last, true);
-            Core::apply_section(models, store, &self.version.active, at, model, bytes)
+            target
+                .apply_section(at, model, bytes)
                 .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
                 .map_err(damaged)?;
         }
+        target.end_commit(seq);
         self.last = seq;
         self.last_time_micros = self.last_time_micros.max(body.time_micros);
         self.active.end = next;
         if self.version.active.bytes() >= options.memtable_bytes() || options.is_long(&self.active) {
             let time_micros = self.last_time_micros;
-            let end = End { seq, lsn: next, time_micros };
+            let effects = self.effects.as_ref().map(|effects| effects.borrow().saved());
+            let end = End { seq, lsn: next, time_micros, effects };
             assert!(self.version.active.end.set(end).is_ok(), "a generation ends once");
             let full = std::mem::replace(&mut self.version.active, Core::new_generation(models));
             self.version.frozen.insert(0, full);

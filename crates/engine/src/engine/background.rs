@@ -18,6 +18,7 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 
 use crate::commit::Core;
 use crate::error::{EngineError, Result};
+use crate::model::effects::encode_meta;
 use crate::model::version::Generation;
 use crate::options::WriteCapacity;
 
@@ -80,7 +81,8 @@ impl Core {
             before.seq,
             before.lsn
         );
-        let checkpoint = Some(Checkpoint { lsn, seq, meta: end.time_micros.to_le_bytes().to_vec() });
+        let meta = encode_meta(end.time_micros, end.effects);
+        let checkpoint = Some(Checkpoint { lsn, seq, meta });
         self.store.install(Edit { new_l0, checkpoint, flush: Some(oldest.flush.clone()) })?;
         let resident_bytes = self.options.resident_bytes_max(self.versions.write_bytes());
         self.versions.replace(|version| {

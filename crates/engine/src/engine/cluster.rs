@@ -106,8 +106,8 @@ impl Engine {
     /// Without a place the entry has to be the oldest of the shared log.
     ///
     /// # Errors
-    /// [`EngineError::Diverged`] when it does not continue this database: the engine has stopped.
-    /// [`EngineError::Busy`] and [`LogError::Shared`]: nothing was applied, and the call may be repeated.
+    /// [`EngineError::Diverged`] when it does not continue this database, [`EngineError::Differs`] when it says that most nodes
+    /// have other contents: the engine has stopped. [`EngineError::Busy`] and [`LogError::Shared`]: nothing was applied, and the call may be repeated.
     /// [`LogError::Leads`] on the leader; the engine's failure.
     pub fn follow(&self, entry: &SharedEntry) -> Result<Followed> {
         let core = &*self.core;
@@ -125,6 +125,9 @@ impl Engine {
             other => other,
         });
         let done = followed.inspect_err(|error| core.fail_unless_repeatable(error))?;
+        if let Some(body) = &done.hash {
+            core.take_hash(body, done.place, None)?;
+        }
         let (kind, node, time_micros) = (done.kind, done.node, done.time_micros);
         Ok(Followed { kind, node, time_micros, commits: done.commits, place: done.place })
     }
@@ -183,7 +186,7 @@ impl Engine {
 
 impl Core {
     /// The shared log of a running node.
-    fn shared_log(&self) -> Result<&ReplicatedLog> {
+    pub(crate) fn shared_log(&self) -> Result<&ReplicatedLog> {
         if let Some(error) = self.stopped() {
             return Err(error);
         }
@@ -281,7 +284,7 @@ pub(crate) fn node_log(
 ) -> Result<NodeLog> {
     let Some(shared) = shared else { return Ok((Arc::new(local), None)) };
     let saved = read_place(env, dir)?;
-    let SharedOptions { log, node, address, patience } = shared.clone();
+    let SharedOptions { log, node, address, patience, .. } = shared.clone();
     let settings = NodeSettings { node, address, patience };
     let replicated = ReplicatedLog::new(local, log, env.clock.clone(), settings, saved.as_ref());
     let replicated = Arc::new(replicated);

@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod cluster;
 pub(crate) mod copy;
 pub(crate) mod feed;
+pub(crate) mod hashes;
 pub(crate) mod repeat;
 pub(crate) mod salvage;
 
@@ -17,7 +18,7 @@ use std::task::{Context, Poll};
 
 use ropewalk_base::sync::Mutex;
 use ropewalk_base::sync::thread::{Builder, JoinHandle};
-use ropewalk_base::{Lsn, Seq};
+use ropewalk_base::{DecodeError, Lsn, Seq};
 use ropewalk_log::{Extent, LocalLog, LogError, LogStats, Recovery};
 use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
 use ropewalk_vfs::{Env, LockGuard};
@@ -31,6 +32,7 @@ use crate::engine::feed::ChangeFeed;
 use crate::error::{CommitError, EngineError, Result};
 use crate::keyspaces::{Definition, KeyspaceWatch, KeyspacesModel};
 use crate::kv::KvModel;
+use crate::model::effects::{Effects, decode_meta};
 use crate::model::version::{ReadView, Snapshot, Version};
 use crate::model::watched::WatchedKeyspaces;
 use crate::model::{Model, Operation};
@@ -111,6 +113,7 @@ impl Engine {
         models: Vec<Arc<dyn Model>>,
     ) -> Result<Self> {
         let lock = lock(env, dir)?;
+        hashes::check_trusted(env, dir)?;
         let keys = KvModel::default();
         let watched = keys.watched.clone();
         let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(keys)];
@@ -140,10 +143,11 @@ impl Engine {
         for model in &all {
             model.load(ReadView::new(&version, Seq::MAX))?;
         }
-        // The checkpoint records the time of its last commit; an empty database has none.
-        let last_time_micros = (*checkpoint.meta).try_into().map_or(i64::MIN, i64::from_le_bytes);
+        let meta = decode_meta(&checkpoint.meta);
+        let (last_time_micros, saved) = meta.map_err(|error| damaged_meta(&error))?;
+        let effects = options.shared.as_ref().map(|shared| Effects::new(saved, shared.hash_interval));
         let active = checkpoint.lsn..checkpoint.lsn;
-        let mut replayed = Replayed { version, last: checkpoint.seq, active, last_time_micros };
+        let mut replayed = Replayed { version, last: checkpoint.seq, active, last_time_micros, effects };
         let mut failure = None;
         let opened =
             LocalLog::open(env, &log_dir, options.log, checkpoint.lsn, checkpoint.seq, &mut |found| {
@@ -638,6 +642,10 @@ impl Drop for Engine {
         // A drop cannot report an error; callers that need it call `close` themselves.
         let _ = self.close();
     }
+}
+
+fn damaged_meta(error: &DecodeError) -> EngineError {
+    EngineError::Damaged { model: "checkpoint", what: error.to_string().into() }
 }
 
 /// Refuses a log whose store is gone, and a store whose log is: each would pass for an empty one. Nothing is changed.

@@ -7,15 +7,20 @@
 //! so `apply` is deterministic: time and ids come from the record.
 
 pub(crate) mod definitions;
+pub(crate) mod effects;
+pub(crate) mod slice;
 pub(crate) mod version;
 pub(crate) mod watched;
 
+use core::cell::RefCell;
 use std::any::Any;
 
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
 use crate::error::{Rejection, Result};
+use crate::model::effects::{Effect, Effects};
+use crate::model::slice::SliceHasher;
 use crate::model::version::{Generation, ReadView};
 
 /// Number of a model in commit records. Part of the format.
@@ -85,13 +90,34 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// The data cannot be read at all.
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>>;
+    /// Keyspaces whose entries depend on when memories were flushed and runs merged, so that they differ between nodes with
+    /// equal contents. [`Model::hash_contents`] hashes what they store.
+    fn unordered_keyspaces(&self) -> Vec<Keyspace> {
+        Vec::new()
+    }
+    /// Hashes contents that are in those keyspaces and in memories, from position `start` on (empty: from the first one),
+    /// until `into` is full. Returns the position of the next slice; `None` at the end.
+    ///
+    /// # Errors
+    /// The data cannot be read; `start` is no position.
+    fn hash_contents(
+        &self,
+        _read: ReadView<'_>,
+        _start: &[u8],
+        _into: &mut SliceHasher,
+    ) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
 }
 
 /// Where [`Model::apply`] writes.
 pub struct Apply<'a> {
     pub(crate) generation: &'a Generation,
     pub(crate) store: &'a Store,
+    /// Of a node: hashes what is written.
+    pub(crate) effects: Option<&'a RefCell<Effects>>,
     pub(crate) slot: usize,
+    pub(crate) model: ModelId,
     /// The commit's number.
     pub seq: Seq,
     /// The commit's time, microseconds since 1970.
@@ -114,12 +140,30 @@ impl<'a> Apply<'a> {
 
     /// Writes one entry of an ordered keyspace; `None` deletes.
     pub fn put(&self, keyspace: Keyspace, key: &[u8], value: Option<&[u8]>) {
+        self.note(Effect::Put(keyspace.0, key, value));
         self.generation.keyspace(keyspace).put(key, value, self.seq);
     }
 
     /// Deletes the keys from `start` up to, not including, `end`.
     pub fn delete_range(&self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
+        self.note(Effect::DeleteRange(keyspace.0, start, end));
         self.generation.keyspace(keyspace).delete_range(start, end, self.seq);
+    }
+
+    /// True when effects are hashed: a model that writes to its memory passes each write to [`Apply::note_effect`].
+    pub fn has_effects(&self) -> bool {
+        self.effects.is_some()
+    }
+
+    /// Hashes something that the model has written to its memory.
+    pub fn note_effect(&self, written: &[&[u8]]) {
+        self.note(Effect::Model(self.model, written));
+    }
+
+    fn note(&self, effect: Effect<'_>) {
+        if let Some(effects) = self.effects {
+            effects.borrow_mut().note(self.seq, effect);
+        }
     }
 }
 

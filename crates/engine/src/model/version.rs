@@ -27,6 +27,7 @@ use ropewalk_store::{Cursor, Entry, Flush, Keyspace, MANY, Memtable, StoreView, 
 
 use crate::error::Result;
 use crate::model::Memory;
+use crate::model::effects::SavedEffects;
 use crate::span::KeySpan;
 
 const KEYSPACES_PER_BUCKET: usize = 64;
@@ -55,6 +56,8 @@ pub(crate) struct End {
     /// Time of that commit. Stored in the checkpoint, so that commit times do not run backwards when the
     /// clock was set back and the log that would show it is gone.
     pub(crate) time_micros: i64,
+    /// The sum of effects up to it, of a node.
+    pub(crate) effects: Option<SavedEffects>,
 }
 
 impl Generation {
@@ -554,6 +557,18 @@ impl Versions {
     /// and that return no results read from it before they are visible.
     pub(crate) fn snapshot_ahead(self: &Arc<Self>) -> Snapshot {
         self.snapshot_of(Self::ordered)
+    }
+
+    /// A snapshot of commit `seq`, which is ordered, while no later one can become visible.
+    pub(crate) fn snapshot_confirmed(self: &Arc<Self>, seq: Seq) -> Snapshot {
+        self.snapshot_of(|versions| {
+            let (visible, ordered) = (versions.visible(), versions.ordered());
+            assert!(
+                visible <= seq && seq <= ordered,
+                "visible {visible} <= confirmed {seq} <= ordered {ordered}"
+            );
+            seq
+        })
     }
 
     fn snapshot_of(self: &Arc<Self>, newest: impl FnOnce(&Self) -> Seq) -> Snapshot {

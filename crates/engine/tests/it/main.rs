@@ -6,6 +6,7 @@ mod creation;
 mod durations;
 mod feeds;
 mod guards;
+mod hashes;
 mod keyspaces;
 mod opening;
 mod panics;

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod concurrency;
+mod contents;
 mod decisions;
 mod deleting;
 mod golden;

@@ -75,7 +75,7 @@ pub enum EntryKind {
         /// The group is whole.
         last: bool,
     },
-    /// Hash of the contents at a commit. Body: its number, 8 bytes, and the hash, 16 bytes.
+    /// Hash of contents at a commit, or a request for it. Body: [`HashBody`](crate::shared::HashBody).
     Hash,
     /// The log ends here for good.
     Close,

@@ -10,6 +10,7 @@
 
 mod entry;
 mod follower;
+mod hash_body;
 mod memory;
 mod place;
 mod replicated;
@@ -20,6 +21,7 @@ use core::time::Duration;
 use crate::LogId;
 
 pub use entry::{ChainHash, ENTRY_OVERHEAD, Entry, EntryKind, FEATURE_LEVEL, commits, put_commit};
+pub use hash_body::{HashBody, SLICE_PARTS_MAX, SlicePart};
 pub use memory::{ChooseFault, MemorySharedLog, SharedCall, SharedFault};
 pub use place::{Place, SavedPlace};
 pub use replicated::{CommitFate, EntryFollowed, NodeSettings, ReplicatedLog};

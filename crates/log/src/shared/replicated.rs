@@ -26,8 +26,8 @@ use ropewalk_vfs::Clock;
 use crate::error::Result;
 use crate::shared::follower::Follower;
 use crate::shared::{
-    AppendError, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, Place, SavedPlace, SharedEntry,
-    SharedError, SharedLog, commits, put_commit,
+    AppendError, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, FEATURE_LEVEL, HashBody, Place, SavedPlace,
+    SharedEntry, SharedError, SharedLog, commits, put_commit,
 };
 use crate::{CommitLog, LocalLog, LogError, LogId, LogLimits, LogReader, LogStats, Record, TrimGuard};
 
@@ -58,7 +58,7 @@ pub enum CommitFate {
 }
 
 /// An entry that was applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryFollowed {
     /// Kind.
     pub kind: EntryKind,
@@ -68,6 +68,8 @@ pub struct EntryFollowed {
     pub time_micros: i64,
     /// Commits that were applied. Others of the entry were in the local copy already.
     pub commits: u64,
+    /// Its statement about contents, if it has one that this version knows.
+    pub hash: Option<HashBody>,
     /// The place after it.
     pub place: Place,
 }
@@ -297,6 +299,10 @@ impl ReplicatedLog {
         let copied = self.local.last_seq();
         let checked = turn.follower.next(shared, copied).map_err(|error| self.end(error))?;
         let entry = checked.entry;
+        let hash = match entry.kind {
+            EntryKind::Hash => decoded(shared.index, entry.body).map_err(|error| self.end(error))?,
+            _ => None,
+        };
         // They were decoded by the check.
         let payloads = checked.group.as_deref().map(|body| commits(body, entry.count).unwrap_or_default());
         let numbered = (entry.first.0..).map(Seq).zip(payloads.unwrap_or_default());
@@ -321,7 +327,7 @@ impl ReplicatedLog {
         }
         self.show(turn);
         let (kind, node, time_micros) = (entry.kind, entry.node, entry.time_micros);
-        Ok(EntryFollowed { kind, node, time_micros, commits: new.len() as u64, place })
+        Ok(EntryFollowed { kind, node, time_micros, commits: new.len() as u64, hash, place })
     }
 
     /// Appends commits of an entry to the local copy, and hands them to the operating system. For the callback of
@@ -394,6 +400,44 @@ impl ReplicatedLog {
         turn.proved = covered;
         self.show(turn);
         Ok(())
+    }
+
+    /// Appends a statement about contents, without its parts if these are too long; `at` gets the place after it, before any
+    /// later commit is confirmed.
+    ///
+    /// # Errors
+    /// [`LogError::NotLeader`]; [`LogError::TooLarge`], after which nothing has changed; as [`CommitLog::acknowledge`].
+    pub fn write_hash<R>(&self, body: &HashBody, at: impl FnOnce(Place) -> R) -> Result<R> {
+        let room = self.shared.entry_bytes_max().saturating_sub(ENTRY_OVERHEAD);
+        let mut bytes = body.encode();
+        if let HashBody::SliceHash { request, seq, hash, .. } = body
+            && bytes.len() > room
+        {
+            let (request, seq, hash) = (*request, *seq, *hash);
+            bytes = HashBody::SliceHash { request, seq, hash, parts: Vec::new() }.encode();
+        }
+        if bytes.len() > room {
+            return Err(LogError::TooLarge { bytes: bytes.len() as u64, max: room as u64 });
+        }
+        let covered = self.asked.load(Ordering::SeqCst);
+        let turn = &mut *self.turn.lock();
+        self.check_running()?;
+        if self.term().is_none() {
+            return Err(LogError::NotLeader);
+        }
+        self.send_group(turn)?;
+        let seq = turn.follower.place().seq;
+        let written = self.write(turn, EntryKind::Hash, (seq.next(), 0), &bytes, seq);
+        written.map_err(|error| self.end(error))?;
+        turn.proved = turn.proved.max(covered);
+        self.show(turn);
+        Ok(at(turn.follower.place()))
+    }
+
+    /// Gives up leading without a word to the shared log: records in memory are absent from it, for ever.
+    pub fn abandon(&self) {
+        let _turn = self.turn.lock();
+        self.end(LogError::Deposed { leader: None });
     }
 
     /// Gives up leading: sends the records in memory, and appends nothing after them. Records that come later are absent from
@@ -609,6 +653,11 @@ impl ReplicatedLog {
         let found = read.into_iter().next().filter(|entry| entry.index == index);
         found.map(|entry| entry.bytes).ok_or_else(|| format!("entry {index} cannot be read"))
     }
+}
+
+/// The statement about contents in an entry; `None` when it is of a later version.
+fn decoded(index: EntryIndex, body: &[u8]) -> Result<Option<HashBody>> {
+    HashBody::decode(body).map_err(|error| LogError::Diverged { index, what: error.to_string() })
 }
 
 /// True when the local copy has `payload` as commit `seq`, or no longer has that commit.

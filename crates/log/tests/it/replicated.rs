@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_base::{Lsn, Seq};
+use ropewalk_base::{ContentHash, Lsn, Seq};
 use ropewalk_log::shared::{
-    ChainHash, CommitFate, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, MemorySharedLog, NodeSettings,
-    Place, ReplicatedLog, SavedPlace, SharedCall, SharedEntry, SharedFault, SharedLog, commits,
+    ChainHash, CommitFate, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, HashBody, MemorySharedLog,
+    NodeSettings, Place, ReplicatedLog, SavedPlace, SharedCall, SharedEntry, SharedFault, SharedLog,
+    SlicePart, commits,
 };
 use ropewalk_log::{CommitLog, LogError, LogId, Record};
 use ropewalk_vfs::Env;
@@ -490,4 +491,66 @@ fn shared_log_that_does_not_answer_is_asked_again() {
     assert!(matches!(log.campaign(), Err(LogError::Unknown { .. })));
     shared.choose_faults(|_| None);
     assert!(log.campaign().unwrap(), "nothing in memory depended on the first campaign");
+}
+
+#[test]
+fn statement_about_contents_follows_the_commits_in_memory_and_reaches_the_followers() {
+    let (shared, env) = (shared(), memory());
+    let log = leader(&env, &shared, 1);
+    put(&log, 1, b"one").unwrap();
+    let effects = HashBody::Effects { origin: 1, seq: Seq(1), hash: ContentHash(2) };
+    let place = log.write_hash(&effects, |place| place).unwrap();
+    assert_eq!((place.index, place.seq, log.place()), (EntryIndex(3), Seq(1), place));
+    assert_eq!(log.confirmed(), Seq(1), "the commit before it was sent first");
+    // Parts that do not fit an entry are left out; a start that does not fit is refused.
+    let (seq, hash) = (Seq(1), ContentHash(3));
+    let parts = vec![SlicePart { number: 1, hash }; 9];
+    let slice = HashBody::SliceHash { request: EntryIndex(3), seq, hash, parts };
+    log.write_hash(&slice, |_| ()).unwrap();
+    let long = HashBody::Slice { start: vec![0; 100], bytes: 1 };
+    assert!(matches!(log.write_hash(&long, |_| ()), Err(LogError::TooLarge { max: 64, .. })));
+    put(&log, 2, b"two").unwrap();
+    log.acknowledge().unwrap();
+
+    let other = memory();
+    let follower = node(&other, &shared, 2, None);
+    let mut found = Vec::new();
+    for entry in shared.read(EntryIndex::ZERO, usize::MAX, Duration::ZERO).unwrap() {
+        let followed = follower.follow(&entry, |new| {
+            let records: Vec<_> = new.iter().map(|(seq, payload)| Record { seq: *seq, payload }).collect();
+            follower.append_followed(&records, follower.tail()).map(|_| ())
+        });
+        found.extend(followed.unwrap().hash);
+    }
+    let without = HashBody::SliceHash { request: EntryIndex(3), seq, hash, parts: Vec::new() };
+    assert_eq!(found, [effects.clone(), without]);
+    assert!(matches!(follower.write_hash(&effects, |_| ()), Err(LogError::NotLeader)));
+}
+
+#[test]
+fn statement_of_a_later_version_is_ignored_and_a_damaged_one_is_not() {
+    let statement = |body: &[u8]| {
+        let (_, _, follower, entries) = world();
+        let mut entry = Entry::decode(&entries[2].bytes).unwrap();
+        (entry.kind, entry.count, entry.body) = (EntryKind::Hash, 0, body);
+        let mut bytes = Vec::new();
+        entry.encode(&mut bytes);
+        let followed =
+            follower.follow(&SharedEntry { index: EntryIndex(3), bytes }, |_| Ok::<_, LogError>(()));
+        followed.map(|followed| (followed.hash, followed.commits, follower.place().index))
+    };
+    assert_eq!(statement(&[9, 1, 2]).unwrap(), (None, 0, EntryIndex(3)));
+    let refused = statement(&[1, 2]).unwrap_err();
+    assert!(matches!(refused, LogError::Diverged { index: EntryIndex(3), .. }), "{refused}");
+}
+
+#[test]
+fn leader_that_abandons_its_log_sends_nothing_more() {
+    let (shared, env) = (shared(), memory());
+    let log = leader(&env, &shared, 1);
+    put(&log, 1, b"one").unwrap();
+    log.abandon();
+    assert!(log.is_deposed() && log.term().is_none());
+    assert!(matches!(log.acknowledge(), Err(LogError::Deposed { leader: None })));
+    assert_eq!((log.fate(Seq(1)), kinds(&shared).len()), (CommitFate::Absent, 1));
 }

@@ -272,7 +272,9 @@ fn engine_class(error: &EngineError) -> Class {
         EngineError::Record { .. }
         | EngineError::UnknownModel { .. }
         | EngineError::Damaged { .. }
-        | EngineError::Diverged { .. } => Class::Corrupt,
+        | EngineError::Diverged { .. }
+        | EngineError::Differs(_)
+        | EngineError::Distrusted { .. } => Class::Corrupt,
         EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
         EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,
         _ => Class::Internal,

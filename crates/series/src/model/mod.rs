@@ -5,6 +5,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod committed;
+pub(crate) mod contents;
 pub(crate) mod verify;
 
 use std::any::Any;
@@ -16,7 +17,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ropewalk_base::{AppendList, DecodeError, Decoder, Seq, hash64, put_u32};
 use ropewalk_engine::{
     Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
-    ReadView,
+    ReadView, SliceHasher,
 };
 use ropewalk_labels::check_labels;
 use ropewalk_store::{NewRun, Store};
@@ -34,6 +35,7 @@ use crate::storage::keys::{
     duplicates_key, exemplar_key, label_key, last_key, metadata_key, name_key, progress_key, rules_key,
 };
 use crate::storage::partition_bounds::{Bounds, Reach};
+use crate::storage::read::Place;
 use crate::storage::section::{
     Body, Group, NewSeries, RulesPart, Section, Target, each_group, put_options, take_options,
 };
@@ -113,14 +115,6 @@ impl StoreState {
         let last = low.checked_sub(1).and_then(|at| self.created.get(2 * at + 1));
         last.map_or(self.opened, |last| last as u32)
     }
-}
-
-/// Keyspaces of a store's samples.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) store: u32,
-    pub(crate) slot: usize,
-    pub(crate) chunks: Keyspace,
 }
 
 #[derive(Clone, Copy)]
@@ -301,6 +295,9 @@ impl SeriesModel {
                     .get(ordinal as usize)
                     .ok_or(DecodeError { what: "a series of the section's list", offset: 0 })?,
             };
+            if apply.has_effects() {
+                contents::note_group(apply, (state.id, id), &group, floats);
+            }
             match group {
                 Group::Floats => {
                     oldest = floats.iter().map(|(time, _)| *time).fold(oldest, i64::min);
@@ -393,6 +390,9 @@ impl SeriesModel {
             let last = exemplar_key(state.id, id, deletion.to);
             apply.delete_range(self.exemplars(), &exemplar_key(state.id, id, deletion.from), &last);
             apply.put(self.exemplars(), &last, None);
+        }
+        if apply.has_effects() {
+            contents::note_deletion(apply, state.id, &deletion);
         }
         apply.memory::<SeriesMemory>().writer(state.id, apply.seq).delete(deletion);
     }
@@ -553,5 +553,21 @@ impl Model for SeriesModel {
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
         let stores: Vec<Arc<StoreState>> = self.catalog.read().by_id.values().cloned().collect();
         verify(read, self.keyspaces().chunks, &stores).map_err(to_engine)
+    }
+
+    /// Which samples share a chunk depends on when memories were flushed and chunks merged.
+    fn unordered_keyspaces(&self) -> Vec<Keyspace> {
+        vec![self.keyspaces().chunks]
+    }
+
+    fn hash_contents(
+        &self,
+        read: ReadView<'_>,
+        start: &[u8],
+        into: &mut SliceHasher,
+    ) -> Result<Option<Vec<u8>>, EngineError> {
+        let mut stores: Vec<Arc<StoreState>> = self.catalog.read().by_id.values().cloned().collect();
+        stores.sort_unstable_by_key(|state| state.id);
+        contents::hash(read, |store| self.place(store), &stores, start, into).map_err(to_engine)
     }
 }

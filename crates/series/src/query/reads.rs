@@ -17,7 +17,7 @@ use ropewalk_labels::Matcher;
 
 use crate::error::{Result, SeriesError};
 use crate::model::{SERIES, SeriesModel, StoreState};
-use crate::query::read::SeriesReader;
+use crate::storage::read::SeriesReader;
 
 /// Most selectors that a guard lists for one store; beyond that any sample counts.
 const SELECTORS_MAX: usize = 1_000;

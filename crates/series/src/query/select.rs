@@ -11,8 +11,8 @@ use crate::chunk::Aggregates;
 use crate::error::Result;
 use crate::id::SeriesId;
 use crate::model::{SeriesModel, StoreState};
-use crate::query::read::{Chunk, SeriesReader};
 use crate::query::reads::{Read, SeriesReads};
+use crate::storage::read::{Chunk, SeriesReader};
 
 /// A store as of one snapshot. Any number of threads may read it.
 pub struct SeriesAt<'s> {

@@ -21,12 +21,12 @@ use ropewalk_labels::{Matcher, STALE_BITS, Samples};
 use crate::error::{Result, SeriesError};
 use crate::id::SeriesId;
 use crate::model::{SERIES, SeriesModel, StoreState};
-use crate::query::read::SeriesReader;
 use crate::retention::rules::{
     Downsampling, Progress, RetentionRule, RulesOperation, put_progress, read_rules,
 };
 use crate::sample::batch::SampleBatch;
 use crate::storage::chunk_keys::{base_of, partition_of, partitions};
+use crate::storage::read::SeriesReader;
 use crate::storage::section::RulesPart;
 use crate::store::SeriesStore;
 use crate::store::admin::DeleteOperation;

@@ -19,9 +19,9 @@ use crate::error::{Result, SeriesError};
 use crate::id::SeriesId;
 use crate::memory::index::Index;
 use crate::model::{SERIES, SeriesModel, StoreState};
-use crate::query::read::SeriesReader;
 use crate::sample::batch::{GroupRef, SampleBatch, Who, take_payload};
 use crate::sample::types::{Duplicates, SeriesOptions};
+use crate::storage::read::SeriesReader;
 use crate::storage::section::{GroupWriter, NewSeries, Target, put_samples};
 
 /// The series that were unknown when the batch was prepared, by ordinal. Their labels are contiguous, because

@@ -6,6 +6,7 @@ mod bad_input;
 mod blocks;
 mod compaction;
 mod concurrency;
+mod contents;
 mod crashes;
 mod deleting;
 mod directories;

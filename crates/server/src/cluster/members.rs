@@ -20,7 +20,9 @@ use ropewalk::engine::WatchMark;
 use ropewalk::hooks::{WatchedKeyspace, hex};
 use ropewalk::{Database, Durability, Isolation, Seq};
 use ropewalk_http_kit::leader::ToLeader as _;
-use ropewalk_wire::{Cluster as _, Code, Member, MemberReport, NodeAddresses, Service, WireError};
+use ropewalk_wire::{
+    Cluster as _, Code, Member, MemberReport, NodeAddresses, Service, TakenReport, WireError,
+};
 use serde::Deserialize;
 
 use crate::cluster::forward::Forward;
@@ -32,6 +34,8 @@ const MEMBERS: &[u8] = b"m";
 const SECRET: &[u8] = b"s";
 /// Header with the secret.
 const SECRET_HEADER: &str = "ropewalk-cluster-secret";
+/// Header with the hashes of the node's contents.
+const HASHES_HEADER: &str = "ropewalk-cluster-hashes";
 /// Digits of a node's name.
 const NAME_DIGITS: usize = 32;
 /// Most nodes.
@@ -109,7 +113,7 @@ impl Members {
     /// # Errors
     /// A name that no node has; too many members; errors of the database.
     pub(super) fn take(&self, db: &Database, report: MemberReport) -> Result<(), WireError> {
-        let MemberReport { node, addresses, seq } = report;
+        let MemberReport { node, addresses, seq, .. } = report;
         if node.len() != NAME_DIGITS || !node.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(WireError::invalid("the name of a node has 32 hexadecimal digits"));
         }
@@ -219,6 +223,9 @@ fn load(db: &Database, stored: &WatchedKeyspace) -> Result<Known, ropewalk::Erro
 #[derive(Deserialize)]
 struct Answer {
     seq: u64,
+    /// Absent in the answer of an earlier version.
+    #[serde(default)]
+    differs: bool,
 }
 
 /// Reports to the leader for as long as this node follows; ends when it leads, or the server stops.
@@ -249,15 +256,17 @@ async fn once(view: &View, forward: &Forward) -> Result<(), String> {
     let Some(secret) = secret else { return Err("this node does not have the secret yet".to_owned()) };
     let leader = view.leader().ok_or("no leader is known")?;
     let leader = leader.http().ok_or("the leader advertises no HTTP address")?;
-    let MemberReport { node, addresses, seq } = view.own_report();
+    let MemberReport { node, addresses, seq, hashes } = view.own_report();
     let body = serde_json::json!({ "node": node, "addresses": addresses.to_string(), "seq": seq.0 });
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(Method::POST)
         .uri("/v1/cluster/members")
         .header(CONTENT_TYPE, "application/json")
-        .header(SECRET_HEADER, secret)
-        .body(Body::from(body.to_string()))
-        .map_err(|error| error.to_string())?;
+        .header(SECRET_HEADER, secret);
+    if let Some(hashes) = hashes {
+        request = request.header(HASHES_HEADER, hashes);
+    }
+    let request = request.body(Body::from(body.to_string())).map_err(|error| error.to_string())?;
     let response = forward.send(leader, request).await.map_err(|error| error.to_string())?;
     let status = response.status();
     let answer = axum::body::to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
@@ -265,8 +274,8 @@ async fn once(view: &View, forward: &Forward) -> Result<(), String> {
     if !status.is_success() {
         return Err(format!("{status}: {}", String::from_utf8_lossy(&answer)));
     }
-    let Answer { seq } = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
-    view.leader_has(Seq(seq));
+    let Answer { seq, differs } = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
+    view.leader_has(TakenReport { seq: Seq(seq), differs });
     Ok(())
 }
 
@@ -276,7 +285,7 @@ mod tests {
 
     fn report(node: char, address: &str) -> MemberReport {
         let addresses = NodeAddresses::parse(address).unwrap();
-        MemberReport { node: node.to_string().repeat(NAME_DIGITS), addresses, seq: Seq(3) }
+        MemberReport { node: node.to_string().repeat(NAME_DIGITS), addresses, seq: Seq(3), hashes: None }
     }
 
     #[test]

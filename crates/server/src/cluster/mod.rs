@@ -263,6 +263,7 @@ pub(crate) fn after(end: &End, settings: &Settings) -> Result<Again, ServeError>
     }
     tracing::error!(%end, "the node has ended");
     let remedy = match (is_trimmed, &settings.cluster.checkpoints) {
+        (false, _) if matches!(end, End::Differs { .. }) => "; start it with an empty directory",
         (false, _) => "",
         (true, Some(_)) => {
             "; start it with --cluster-rejoin: it deletes its copy of the database and begins with a checkpoint"

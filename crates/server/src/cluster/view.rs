@@ -1,15 +1,16 @@
 //! The node and its cluster as the protocols see them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropewalk::cluster::Role;
 use ropewalk::hooks::{from_hex, hex};
 use ropewalk::{Database, Seq};
-use ropewalk_cluster::{BarrierError, Node};
+use ropewalk_cluster::{BarrierError, HashReport, HashStatus, Node, Pass};
 use ropewalk_wire::{
-    Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown, WireError,
+    Cluster, ClusterStatus, Code, ContentsCheck, ContentsStatus, Member, MemberReport, NodeAddresses,
+    RemovedMember, SteppedDown, TakenReport, WireError,
 };
 
 use crate::cluster::checkpoints::Keeper;
@@ -32,6 +33,8 @@ pub(super) struct View {
     patience_max: Duration,
     /// The newest commit of the leader at its last answer.
     leader_seq: AtomicU64,
+    /// The hashes of this node differed from those of the leader then.
+    differs: AtomicBool,
 }
 
 impl View {
@@ -45,8 +48,9 @@ impl View {
         let db = node.database().clone();
         let members = Members::new(&db)?;
         let patience_max = node_settings(settings).patience_max();
-        let (name, lag_max, leader_seq) = (hex(&name), settings.lag_max.0, AtomicU64::new(0));
-        Ok(Self { node, db, name, addresses, members, keeper, lag_max, patience_max, leader_seq })
+        let (name, lag_max) = (hex(&name), settings.lag_max.0);
+        let (leader_seq, differs) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { node, db, name, addresses, members, keeper, lag_max, patience_max, leader_seq, differs })
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -58,14 +62,17 @@ impl View {
         self.db.engine().place().index.0
     }
 
-    /// Notes the newest commit of the leader.
-    pub(super) fn leader_has(&self, seq: Seq) {
-        self.leader_seq.fetch_max(seq.0, Ordering::Relaxed);
+    /// Notes the answer of the leader to a report.
+    pub(super) fn leader_has(&self, answer: TakenReport) {
+        self.leader_seq.fetch_max(answer.seq.0, Ordering::Relaxed);
+        self.differs.store(answer.differs, Ordering::Relaxed);
     }
 
     /// The report of this node.
     pub(super) fn own_report(&self) -> MemberReport {
-        MemberReport { node: self.name.clone(), addresses: self.addresses.clone(), seq: self.db.seq() }
+        let (node, addresses) = (self.name.clone(), self.addresses.clone());
+        let hashes = self.node.hash_report().to_text();
+        MemberReport { node, addresses, seq: self.db.seq(), hashes }
     }
 
     /// Adds this node to the members, as the leader.
@@ -102,6 +109,7 @@ impl Cluster for View {
             warnings: status.warnings,
             unavailable: status.unavailable,
             checkpoints: self.keeper.as_ref().map(|keeper| keeper.status(now)),
+            contents: contents(status.hashes, now),
         }
     }
 
@@ -140,18 +148,34 @@ impl Cluster for View {
             let what = format!("this node lags {lag:?} after the shared log; at most {max:?} are allowed");
             return Err(WireError::exhausted(what));
         }
+        if !self.db.leads() && self.differs.load(Ordering::Relaxed) {
+            let what =
+                "the contents of this node differ from those of the leader; the one with fewer nodes stops";
+            return Err(WireError::exhausted(what));
+        }
         Ok(())
     }
 
-    fn report(&self, secret: &str, report: MemberReport) -> Result<Seq, WireError> {
+    fn report(&self, secret: &str, report: MemberReport) -> Result<TakenReport, WireError> {
         if !self.db.leads() {
             return Err(self.db.not_leader().into());
         }
         if !self.members.is_secret(&self.db, secret)? {
             return Err(WireError::new(Code::Unauthenticated, "the secret of the cluster is another one"));
         }
+        let name: Option<[u8; 16]> = from_hex(&report.node).and_then(|bytes| bytes.try_into().ok());
+        // Those of a later version may have another form.
+        let hashes = report.hashes.as_deref().and_then(HashReport::parse);
         self.members.take(&self.db, report)?;
-        Ok(self.db.seq())
+        let differs = match name.zip(hashes) {
+            Some((node, hashes)) => {
+                let differs = self.node.differs(&hashes);
+                self.node.take_hashes(node, hashes);
+                differs
+            }
+            None => false,
+        };
+        Ok(TakenReport { seq: self.db.seq(), differs })
     }
 
     fn step_down(&self) -> Result<SteppedDown, WireError> {
@@ -192,5 +216,52 @@ impl Cluster for View {
         }
         tracing::info!(node, reports, "removed a node from the cluster");
         Ok(RemovedMember { node, addresses, reports })
+    }
+
+    fn check_contents(&self) -> Result<(), WireError> {
+        self.node.check_contents()?;
+        tracing::info!("the contents of the nodes are compared");
+        Ok(())
+    }
+}
+
+/// The comparisons of a node, for the protocols. `now` is of the monotonic clock of the database.
+fn contents(status: HashStatus, now: u64) -> ContentsStatus {
+    let check = |Pass { bytes, seq, .. }| ContentsCheck { bytes, seq };
+    let ended = |(pass, at)| (check(pass), Duration::from_nanos(now.saturating_sub(at)));
+    ContentsStatus {
+        equal: status.equal,
+        hashed_commits: status.counts.commits,
+        hashed_bytes: status.counts.bytes,
+        differing: status.differing.iter().map(|node| hex(node)).collect(),
+        check: status.pass.map(check),
+        last_check: status.last_pass.map(ended),
+        checks: status.passes,
+        failed: status.failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk::Options;
+    use ropewalk::cluster::{LogId, MemorySharedLog, SharedOptions};
+    use ropewalk::engine::Env;
+
+    use super::*;
+
+    #[test]
+    fn follower_that_differs_is_not_ready() {
+        let log = Arc::new(MemorySharedLog::new(LogId([9; 16])));
+        let shared = SharedOptions::new(log.clone(), [1; 16], "http://a:1");
+        let db = Options::new().env(Env::memory()).shared(shared).open("/db").unwrap();
+        let node = Arc::new(Node::new(db, log, ropewalk_cluster::Settings::default()));
+        let settings = settings::Cluster::default();
+        let view = View::new(node, [1; 16], NodeAddresses::default(), None, &settings).unwrap();
+        view.readiness().unwrap();
+        view.leader_has(TakenReport { seq: Seq(1), differs: true });
+        assert_eq!(view.readiness().unwrap_err().code, Code::ResourceExhausted);
+        view.leader_has(TakenReport { seq: Seq(2), differs: false });
+        view.readiness().unwrap();
+        assert_eq!(view.own_report().hashes, None, "it has hashed nothing");
     }
 }

@@ -182,6 +182,8 @@ fn add(total: &mut Counts, counts: &Counts) {
     total.unknown += counts.unknown;
     total.checkpoints += counts.checkpoints;
     total.trims += counts.trims;
+    total.statements += counts.statements;
+    total.distortions += counts.distortions;
 }
 
 /// Reports progress, about ten times.

@@ -9,7 +9,7 @@ use crate::cluster::world::{LEASE, World};
 use crate::events::scenario::{Bug, Check, ensure};
 
 /// Turns in which a cluster without faults has to agree.
-const TURNS_MAX: u64 = 4_000;
+pub(super) const TURNS_MAX: u64 = 4_000;
 
 impl World {
     /// Ends all faults; the nodes come back, one leads, and all agree.
@@ -31,7 +31,7 @@ impl World {
     }
 
     /// Runs all nodes until one leads and all have everything.
-    fn agree(&self, when: &str) -> Check {
+    pub(super) fn agree(&self, when: &str) -> Check {
         self.set_quiet(true);
         let agreed = self.turn_until_agreed(when);
         self.set_quiet(false);
@@ -47,21 +47,24 @@ impl World {
             for member in self.members() {
                 self.compare(member)?;
             }
-            return Ok(());
+            return self.compare_hashes();
         }
         let states: Vec<String> = self.members().iter().map(state).collect();
         Err(Bug(format!("the nodes do not agree {when}: {states:?}")))
     }
 
     /// Each node takes a step.
-    fn turn(&self) -> Check {
+    pub(super) fn turn(&self) -> Check {
         for member in self.members() {
             self.boot(member)?;
             self.step(member)?;
+            if self.dice.one_in(4) {
+                self.report_hashes(member)?;
+            }
             if self.dice.one_in(3) {
                 self.housekeeping(member)?;
             }
-            if self.dice.one_in(8) {
+            if self.dice.one_in(8) && !member.trouble.lock().differs {
                 self.upkeep(member)?;
             }
         }

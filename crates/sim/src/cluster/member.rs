@@ -56,6 +56,8 @@ pub(super) struct Trouble {
     pub(super) has_gap: bool,
     /// The shared log no longer has what the node needs next.
     pub(super) is_trimmed: bool,
+    /// The contents of the machine were changed, and its node has not noticed yet.
+    pub(super) differs: bool,
     /// Why the process ended for good.
     pub(super) ended: Option<End>,
 }

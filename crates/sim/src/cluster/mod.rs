@@ -12,11 +12,14 @@
 //! Checked: nothing acknowledged is lost; no node shows a commit that the shared log does not hold; at equal commits
 //! every node has equal contents in all models; an unknown outcome resolves to one of both, for ever; sessions never read
 //! backwards; a linearizable read sees every commit that was acknowledged before it; terms only grow; a damaged log
-//! stops the nodes that have seen more ([`damage`]); a node that lost its disk comes back from a checkpoint ([`copies`]); after the last fault the cluster works again.
+//! stops the nodes that have seen more ([`damage`]); nodes that agree have equal hashes ([`hashes`]), and a node that has
+//! applied or stored something else stops ([`distortion`]); a node that lost its disk comes back from a checkpoint ([`copies`]); after the last fault the cluster works again.
 
 mod clients;
 mod copies;
 mod damage;
+mod distortion;
+mod hashes;
 mod history;
 mod link;
 mod member;
@@ -54,8 +57,10 @@ fn live(world: &World, phases: u64) -> Check {
         }
         world.settle()?;
     }
-    if world.dice.one_in(3) {
-        return world.damage_log();
+    match world.dice.below(4) {
+        0 => return world.damage_log(),
+        1 => world.distort()?,
+        _ => {}
     }
     world.finish()
 }

@@ -44,6 +44,10 @@ pub(super) struct World {
     is_quiet: AtomicBool,
     /// How long a node repeats an append without an answer.
     patience: Duration,
+    /// When nodes compare their contents.
+    hash_interval: u64,
+    hash_time: Duration,
+    pass_interval: Duration,
     /// Objects of checkpoints, and how they are made.
     pub(super) store: Arc<DirectoryStore>,
     block_bytes: u32,
@@ -86,6 +90,10 @@ impl World {
             is_troubled: AtomicBool::new(true),
             is_quiet: AtomicBool::new(false),
             patience: Duration::from_millis(dice.between(500, 12_000)),
+            hash_interval: dice.weighted(&[(1, 1), (2, 4), (1, 16)]),
+            // Long compared with the time between two reports, as in a server.
+            hash_time: Duration::from_millis(dice.between(6_000, 15_000)),
+            pass_interval: Duration::from_millis(dice.between(500, 20_000)),
             store: new_store(dice.number()),
             block_bytes: dice.weighted(&[(1, 700), (2, 8 << 10), (1, 1 << 20)]),
             upkeep: UpkeepSettings {
@@ -231,7 +239,8 @@ impl World {
             }
             50..68 if self.is_quiet.load(Ordering::SeqCst) => {}
             50..68 => self.write()?,
-            68..76 => self.read_session()?,
+            68..72 => self.read_session()?,
+            72..76 => self.report_hashes(self.any_member())?,
             76..80 => self.read_linearizably()?,
             80..84 => self.compare(self.any_member())?,
             84..87 => self.housekeeping(self.any_member())?,
@@ -271,6 +280,10 @@ impl World {
                 self.count(|counts| counts.leaders += 1);
                 Ok(())
             }
+            Done::Stated => {
+                self.count(|counts| counts.statements += 1);
+                Ok(())
+            }
             Done::Unavailable { cause } => {
                 self.note(format!("node {}: {cause}", member.number));
                 Ok(())
@@ -289,6 +302,7 @@ impl World {
             End::Deposed => true,
             End::Stopped { error } => is_disk && !error.to_string().contains("panic"),
             End::Diverged { .. } => is_damaged || member.trouble.lock().has_gap,
+            End::Differs { .. } => member.trouble.lock().differs,
             End::Trimmed { .. } if self.oldest_entry()? > EntryIndex(1) => true,
             _ => is_damaged,
         };
@@ -296,14 +310,14 @@ impl World {
         if matches!(end, End::Trimmed { .. }) && !is_damaged {
             member.trouble.lock().is_trimmed = true;
         // An operator opens a database again that has missed an entry of an intact log.
-        } else if !end.is_reopened() && is_damaged {
+        } else if !end.is_reopened() && (is_damaged || matches!(end, End::Differs { .. })) {
             member.trouble.lock().ended = Some(end.clone());
         }
         self.close(member, process)
     }
 
     /// Closes the database of a machine, which stays on.
-    fn close(&self, member: &Member, process: &Process) -> Check {
+    pub(super) fn close(&self, member: &Member, process: &Process) -> Check {
         let Some(used) = member.begin() else { return Ok(()) };
         let is_running = process.db.stopped().is_none();
         let closed = process.db.clone().close();
@@ -386,6 +400,7 @@ impl World {
         let address = format!("node-{}", member.number);
         let shared = SharedOptions {
             patience: self.patience,
+            hash_interval: self.hash_interval,
             ..SharedOptions::new(log.clone(), member.name, &*address)
         };
         let db = member.options.clone().env(env).shared(shared).open(Path::new(DIR))?;
@@ -394,6 +409,9 @@ impl World {
             seed: u64::from(member.name.first().copied().unwrap_or(0)),
             read_wait: Duration::ZERO,
             read_bytes: self.dice.weighted(&[(2, 1 << 20), (1, 500)]),
+            hash_time: self.hash_time,
+            slice_bytes: self.dice.weighted(&[(1, 300), (2, 4 << 10), (1, 1 << 20)]),
+            pass_interval: self.pass_interval,
         };
         let maker = Maker::new(checkpoints, db.clone(), Path::new(DIR), member.name, address);
         let upkeep = Mutex::new(Upkeep::new(maker, log.clone(), self.upkeep));

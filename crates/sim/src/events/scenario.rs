@@ -170,6 +170,10 @@ pub struct Counts {
     pub checkpoints: u64,
     /// Times the leader trimmed the shared log.
     pub trims: u64,
+    /// Statements of leaders about contents.
+    pub statements: u64,
+    /// Nodes whose contents were changed, and that stopped.
+    pub distortions: u64,
 }
 
 pub(crate) struct World {

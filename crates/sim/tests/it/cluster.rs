@@ -6,13 +6,16 @@ use crate::{find_nothing, run_twice};
 
 #[test]
 fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
-    let (mut leaders, mut unknown) = (0, 0);
+    let (mut leaders, mut unknown, mut statements, mut distortions) = (0, 0, 0, 0);
     for run in find_nothing(1..=20, |seed| run_cluster(seed, 2)) {
         assert!(run.counts.commits > 0 && run.counts.reads > 0, "{:?}", run.counts);
         leaders += run.counts.leaders;
         unknown += run.counts.unknown;
+        statements += run.counts.statements;
+        distortions += run.counts.distortions;
     }
     assert!(leaders > 40 && unknown > 0, "leaders change and answers are lost: {leaders}, {unknown}");
+    assert!(statements > 100 && distortions > 1, "contents are compared: {statements}, {distortions}");
 }
 
 #[test]

@@ -125,6 +125,38 @@ pub struct ClusterStatus {
     pub unavailable: Option<String>,
     /// The checkpoints of the cluster; `None` when this node has no store for them.
     pub checkpoints: Option<CheckpointStatus>,
+    /// Comparisons of the contents of the nodes.
+    pub contents: ContentsStatus,
+}
+
+/// Comparisons of the contents of this node with those of others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContentsStatus {
+    /// The newest commit up to which the effects of all commits were equal to those of most nodes.
+    pub equal: Seq,
+    /// Commits whose effects were hashed since the database was opened.
+    pub hashed_commits: u64,
+    /// Bytes that were hashed for these.
+    pub hashed_bytes: u64,
+    /// On the leader: nodes whose last report differs from its own hashes.
+    pub differing: Vec<String>,
+    /// On the leader: the check of all contents that is under way.
+    pub check: Option<ContentsCheck>,
+    /// The last check that ended while this node led, and the time since then.
+    pub last_check: Option<(ContentsCheck, Duration)>,
+    /// Checks that ended while this node led, early or at the end of the contents.
+    pub checks: u64,
+    /// Why the last check ended early, or this node did not take part in it.
+    pub failed: Option<String>,
+}
+
+/// A check of all contents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContentsCheck {
+    /// Bytes that were equal.
+    pub bytes: u64,
+    /// The commit as of which the last part was compared.
+    pub seq: Seq,
 }
 
 /// The checkpoints of a cluster, as this node knows them.
@@ -151,6 +183,17 @@ pub struct MemberReport {
     pub addresses: NodeAddresses,
     /// Its newest visible commit.
     pub seq: Seq,
+    /// Its hashes of contents as text, if it has some.
+    pub hashes: Option<String>,
+}
+
+/// Answer of the leader to a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenReport {
+    /// Newest commit of the leader.
+    pub seq: Seq,
+    /// The follower's hashes differ from those of the leader.
+    pub differs: bool,
 }
 
 /// A leader that has given up leading.
@@ -199,14 +242,15 @@ pub trait Cluster: Send + Sync {
     /// Whether a load balancer may send requests here.
     ///
     /// # Errors
-    /// [`crate::Code::ResourceExhausted`]: the lag of this node exceeds its setting.
+    /// [`crate::Code::ResourceExhausted`]: the lag of this node exceeds its setting, or its contents differ from those of the
+    /// leader.
     fn readiness(&self) -> Result<()>;
 
-    /// Takes the report of a follower that shows the cluster's secret; returns the newest commit here.
+    /// Takes the report of a follower that shows the cluster's secret.
     ///
     /// # Errors
     /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
-    fn report(&self, secret: &str, report: MemberReport) -> Result<Seq>;
+    fn report(&self, secret: &str, report: MemberReport) -> Result<TakenReport>;
 
     /// Gives up leading, so that another node leads. Blocks for an append to the shared log. This node opens its database again
     /// and follows; until another one leads, no node accepts writes.
@@ -224,6 +268,13 @@ pub trait Cluster: Send + Sync {
     /// [`crate::Code::ResourceExhausted`]: the node runs; [`crate::Code::NotFound`]; [`crate::Code::Io`] of the checkpoint store;
     /// errors of the database.
     fn remove(&self, node: &str) -> Result<RemovedMember>;
+
+    /// Begins to compare all contents of the nodes, unless that is under way. Does not wait: [`ClusterStatus::contents`] of the
+    /// leader shows how far it is.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotLeader`].
+    fn check_contents(&self) -> Result<()>;
 }
 
 /// The state of a node as metrics.
@@ -256,8 +307,47 @@ pub(crate) fn gauges(status: &ClusterStatus) -> Vec<Gauge> {
         ),
         one("ropewalk_cluster_members", "Nodes that have joined.", status.members.len() as f64),
     ];
+    gauges.extend(contents_gauges(&status.contents));
     gauges.extend(status.checkpoints.as_ref().map(checkpoint_gauges).into_iter().flatten());
     gauges
+}
+
+/// The comparisons of contents as metrics. The age has no row before a check.
+fn contents_gauges(status: &ContentsStatus) -> [Gauge; 6] {
+    let gauge = |name, help, value: Option<f64>| Gauge {
+        name,
+        help,
+        rows: value.map(|value| (Vec::new(), value)).into_iter().collect(),
+    };
+    let age = status.last_check.map(|(_, age)| age.as_secs_f64());
+    [
+        gauge(
+            "ropewalk_cluster_hash_equal_seq",
+            "Commit up to which the effects were compared with other nodes, and equal.",
+            Some(status.equal.0 as f64),
+        ),
+        gauge(
+            "ropewalk_cluster_hash_differing",
+            "On the leader: nodes that have reported other hashes.",
+            Some(status.differing.len() as f64),
+        ),
+        gauge(
+            "ropewalk_cluster_hashed_commits",
+            "Commits whose effects were hashed since the database was opened.",
+            Some(status.hashed_commits as f64),
+        ),
+        gauge(
+            "ropewalk_cluster_hashed_bytes",
+            "Bytes that were hashed for these.",
+            Some(status.hashed_bytes as f64),
+        ),
+        gauge(
+            "ropewalk_cluster_checks",
+            "Checks of all contents that ended while this node led.",
+            Some(status.checks as f64),
+        ),
+        gauge("ropewalk_cluster_check_age_seconds", "Time since the last of these.", age),
+    ]
 }
 
 /// The checkpoints as metrics. Number and age have no row while no checkpoint is known.

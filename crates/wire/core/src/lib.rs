@@ -25,7 +25,8 @@ pub use calls::processor::{Processors, pin_to_cpu};
 pub use calls::reading::Reading;
 pub use calls::{AskedStore, InFlight, Service, StoreInfo};
 pub use cluster::{
-    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown,
+    CheckpointStatus, Cluster, ClusterStatus, ContentsCheck, ContentsStatus, Member, MemberReport,
+    NodeAddresses, RemovedMember, SteppedDown, TakenReport,
 };
 pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};

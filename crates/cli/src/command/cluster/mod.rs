@@ -1,9 +1,10 @@
 //! `ropewalk cluster`: running nodes, through a server, and the directories of nodes that do not run.
 //!
 //! ```text
-//! --at URL ─▶ status, step-down, remove          --at DIR, --from DIR ─▶ init, reseed, adopt, leave, restore
+//! --at URL ─▶ status, check, step-down, remove   --at DIR, --from DIR ─▶ init, reseed, adopt, leave, restore
 //! ```
 
+mod check;
 mod directories;
 mod leadership;
 mod members;
@@ -23,6 +24,8 @@ use crate::output::failure::{Exit, Failure, Result};
 pub(crate) enum Cluster {
     /// List the nodes: role, term, newest commit, lag and newest checkpoint of each, as each reports it
     Status,
+    /// Compare all contents of the nodes, and wait until that is done; a node with other contents than most nodes stops
+    Check,
     /// Let the node that leads give it up, and print the node that leads next
     StepDown,
     /// Remove a node that will not return, so that the shared log is no longer retained for it
@@ -45,6 +48,7 @@ pub(crate) enum Cluster {
 pub(crate) fn cluster(context: &Context, command: &Cluster) -> Result {
     match command {
         Cluster::Status => status::status(context),
+        Cluster::Check => check::check(context),
         Cluster::StepDown => leadership::step_down(context),
         Cluster::Remove { node } => members::remove(context, node),
         Cluster::Init(init) => directories::init(context, init),

@@ -17,6 +17,7 @@ const COLUMNS: &[&str] = &[
     "commit",
     "lag_ms",
     "lag_commits",
+    "equal_commit",
     "checkpoint",
     "checkpoint_age_ms",
     "address",
@@ -64,7 +65,14 @@ fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
     let text = |text: &str| if text.is_empty() { Cell::None } else { text.into() };
     let number = |number: u64| if node.role.is_empty() { Cell::None } else { number.into() };
     let optional = |number: Option<u64>| number.map_or(Cell::None, Cell::from);
-    let own = || node.log_error.clone().or_else(|| node.checkpoint_error.clone()).unwrap_or_default();
+    let differing = match node.contents.differing.as_slice() {
+        [] => None,
+        nodes => Some(format!("other contents than here: {}", nodes.join(", "))),
+    };
+    let own = || {
+        let others = || node.checkpoint_error.clone().or_else(|| node.contents.error.clone());
+        differing.or_else(|| node.log_error.clone()).or_else(others).unwrap_or_default()
+    };
     let problem = if problem.is_empty() { own() } else { problem };
     vec![
         text(&node.node),
@@ -73,6 +81,7 @@ fn row(node: &ListedNode, problem: String) -> Vec<Cell> {
         number(node.seq),
         number(node.lag_ms),
         number(node.lag_commits),
+        number(node.contents.equal_seq),
         optional(node.checkpoint),
         optional(node.checkpoint_age_ms),
         node.address.as_deref().map_or(Cell::None, text),

@@ -21,6 +21,8 @@ struct Status {
     warnings: Vec<String>,
     members: Vec<Member>,
     checkpoints: Option<Checkpoints>,
+    #[serde(default)]
+    contents: Contents,
 }
 
 /// A leader that has given up leading.
@@ -46,6 +48,25 @@ struct Checkpoints {
     number: Option<u64>,
     age_ms: Option<u64>,
     error: Option<String>,
+}
+
+/// Comparisons of contents. A server that is alone, or of an earlier version, has none.
+#[derive(Default, Deserialize)]
+pub(crate) struct Contents {
+    pub(crate) equal_seq: u64,
+    /// Nodes that have reported other hashes than those of the leader.
+    pub(crate) differing: Vec<String>,
+    pub(crate) last_check: Option<Check>,
+    /// Checks that ended while this node led, early or at the end of the contents.
+    pub(crate) checks: u64,
+    pub(crate) error: Option<String>,
+}
+
+/// A check of all contents.
+#[derive(Deserialize)]
+pub(crate) struct Check {
+    pub(crate) bytes: u64,
+    pub(crate) seq: u64,
 }
 
 #[derive(Deserialize)]
@@ -78,9 +99,15 @@ impl Remote {
             checkpoint: checkpoints.number,
             checkpoint_age_ms: checkpoints.age_ms,
             checkpoint_error: checkpoints.error,
+            contents: status.contents,
             warnings: status.warnings,
             members: status.members.into_iter().map(member).collect(),
         })
+    }
+
+    /// Begins to compare all contents of the nodes; returns the state before.
+    pub(crate) fn check_contents(&self) -> Result<Contents> {
+        self.client.ask(Method::POST, "/v1/cluster/check", NOTHING)
     }
 
     /// Lets the node give up leading.

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use self::client::Client;
-pub(crate) use self::cluster::SteppedDown;
+pub(crate) use self::cluster::{Contents, SteppedDown};
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
 use self::shape::{
     AppendBody, AppendedAnswer, ChangeLine, Count, EventLine, Exists, GroupBody, Head, ListAnswer,

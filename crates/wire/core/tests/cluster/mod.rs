@@ -10,8 +10,8 @@ use ropewalk::cluster::{LogId, MemorySharedLog, Role, SharedLog as _, SharedOpti
 use ropewalk::engine::Env;
 use ropewalk::{Database, Options, Seq};
 use ropewalk_wire::{
-    CheckpointStatus, Cluster, ClusterStatus, Member, MemberReport, NodeAddresses, RemovedMember, Service,
-    ServiceSettings, SteppedDown, WireError,
+    CheckpointStatus, Cluster, ClusterStatus, ContentsCheck, ContentsStatus, Member, MemberReport,
+    NodeAddresses, RemovedMember, Service, ServiceSettings, SteppedDown, TakenReport, WireError,
 };
 
 /// A node of the cluster of a test.
@@ -27,6 +27,8 @@ pub(crate) struct State {
     number: u8,
     /// Barriers so far.
     pub(crate) barriers: AtomicU64,
+    /// Checks of contents so far.
+    pub(crate) checks: AtomicU64,
     /// The node lags more than it may.
     pub(crate) lags: AtomicBool,
 }
@@ -48,7 +50,8 @@ impl Node {
         let shared = SharedOptions::new(Arc::new(log.handle()), [number; 16], addresses(number).to_string());
         let db = Options::new().env(Env::memory()).shared(shared).open("/db").unwrap();
         let service = Service::new(db.clone(), ServiceSettings::default()).unwrap();
-        let state = Arc::new(State { db, number, barriers: AtomicU64::new(0), lags: AtomicBool::new(false) });
+        let (barriers, checks) = (AtomicU64::new(0), AtomicU64::new(0));
+        let state = Arc::new(State { db, number, barriers, checks, lags: AtomicBool::new(false) });
         service.join(state.clone());
         Self { service, log: log.clone(), state }
     }
@@ -118,6 +121,16 @@ impl Cluster for State {
                 failures: 1,
                 failed: None,
             }),
+            contents: ContentsStatus {
+                equal: Seq(1024),
+                hashed_commits: 4,
+                hashed_bytes: 400,
+                differing: vec![member(2).node],
+                check: Some(ContentsCheck { bytes: 7, seq: Seq(3) }),
+                last_check: Some((ContentsCheck { bytes: 9, seq: Seq(2) }, Duration::from_millis(2500))),
+                checks: self.checks.load(Ordering::Relaxed),
+                failed: None,
+            },
         }
     }
 
@@ -148,9 +161,11 @@ impl Cluster for State {
         }
     }
 
-    fn report(&self, secret: &str, _report: MemberReport) -> Result<Seq, WireError> {
+    fn report(&self, secret: &str, report: MemberReport) -> Result<TakenReport, WireError> {
         match secret {
-            "known" if self.db.leads() => Ok(self.db.seq()),
+            "known" if self.db.leads() => {
+                Ok(TakenReport { seq: self.db.seq(), differs: report.hashes.as_deref() == Some("other") })
+            }
             _ => Err(self.db.not_leader().into()),
         }
     }
@@ -168,5 +183,13 @@ impl Cluster for State {
         let found = self.members().into_iter().find(|member| member.node == node);
         let found = found.ok_or_else(|| WireError::not_found(format!("there is no node {node}")))?;
         Ok(RemovedMember { node: found.node, addresses: Some(found.addresses), reports: 1 })
+    }
+
+    fn check_contents(&self) -> Result<(), WireError> {
+        if !self.db.leads() {
+            return Err(self.db.not_leader().into());
+        }
+        self.checks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 }

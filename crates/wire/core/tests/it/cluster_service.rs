@@ -84,6 +84,16 @@ async fn metrics_have_the_role_of_the_node() {
         let row = format!("ropewalk_cluster_checkpoint_{row}\n");
         assert!(text(&leader).contains(&row), "{row}");
     }
+    for row in [
+        "hash_equal_seq 1024",
+        "hash_differing 1",
+        "hashed_commits 4",
+        "hashed_bytes 400",
+        "check_age_seconds 2.5",
+    ] {
+        let row = format!("ropewalk_cluster_{row}\n");
+        assert!(text(&leader).contains(&row), "{row}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,8 +9,8 @@ use ropewalk::Seq;
 use ropewalk::cluster::Role;
 use ropewalk_auth::{Needs, Resource};
 use ropewalk_wire::{
-    CheckpointStatus, Cluster, Member, MemberReport, NodeAddresses, RemovedMember, SteppedDown, WireError,
-    run_unpinned,
+    CheckpointStatus, Cluster, ContentsCheck, ContentsStatus, Member, MemberReport, NodeAddresses,
+    RemovedMember, SteppedDown, TakenReport, WireError, run_unpinned,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -24,12 +24,15 @@ use crate::route::Route;
 
 /// Shows that a report comes from a node of the cluster: the secret is in the database of each.
 const SECRET: HeaderName = HeaderName::from_static("ropewalk-cluster-secret");
+/// Hashes of the contents of a node. A header, because a leader of an earlier version rejects other fields of a report.
+const HASHES: HeaderName = HeaderName::from_static("ropewalk-cluster-hashes");
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Needs::LOGIN, routes!(status)),
         Route::new(Needs::admin(Resource::AllStores), routes!(step_down)),
         Route::new(Needs::admin(Resource::AllStores), routes!(remove)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(check)),
     ]
 }
 
@@ -102,6 +105,67 @@ impl From<CheckpointStatus> for CheckpointsOut {
     }
 }
 
+/// A check of all contents.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ClusterContentsCheck)]
+struct CheckOut {
+    /// Bytes that were equal.
+    bytes: u64,
+    /// The commit as of which the last part was compared.
+    seq: u64,
+    /// Milliseconds since it ended, if it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
+}
+
+impl CheckOut {
+    fn new(check: ContentsCheck, age_ms: Option<u64>) -> Self {
+        Self { bytes: check.bytes, seq: check.seq.0, age_ms }
+    }
+}
+
+/// Comparisons of the contents of this node with those of the others. A node whose contents differ stops.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = ClusterContents)]
+struct ContentsOut {
+    /// Newest commit up to which the effects of all commits were compared, and equal.
+    equal_seq: u64,
+    /// Commits whose effects were hashed since the database was opened.
+    hashed_commits: u64,
+    /// Bytes that were hashed for these.
+    hashed_bytes: u64,
+    /// Names of nodes that have reported other hashes. Only the leader knows them.
+    differing: Vec<String>,
+    /// The check of all contents that is under way. Only the leader knows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<CheckOut>,
+    /// The last check that ended while this node led.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_check: Option<CheckOut>,
+    /// Checks that ended while this node led, early or at the end of the contents.
+    checks: u64,
+    /// Why the last check ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<ContentsStatus> for ContentsOut {
+    fn from(status: ContentsStatus) -> Self {
+        let ended =
+            |(check, age): (_, core::time::Duration)| CheckOut::new(check, Some(age.as_millis() as u64));
+        Self {
+            equal_seq: status.equal.0,
+            hashed_commits: status.hashed_commits,
+            hashed_bytes: status.hashed_bytes,
+            differing: status.differing,
+            check: status.check.map(|check| CheckOut::new(check, None)),
+            last_check: status.last_check.map(ended),
+            checks: status.checks,
+            error: status.failed,
+        }
+    }
+}
+
 /// The cluster as this node sees it.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = ClusterStatus)]
@@ -138,6 +202,9 @@ struct ClusterOut {
     /// The checkpoints, if this node has a store for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoints: Option<CheckpointsOut>,
+    /// Comparisons of contents with the other nodes; absent when this node is alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contents: Option<ContentsOut>,
 }
 
 /// The cluster as this node sees it: role, term, leader, lag, members, checkpoints. The lag of another node is in its own response.
@@ -170,6 +237,7 @@ async fn status(State(app): State<App>) -> Json<ClusterOut> {
         warnings: status.warnings,
         members: status.members.into_iter().map(MemberOut::from).collect(),
         checkpoints: status.checkpoints.map(CheckpointsOut::from),
+        contents: Some(status.contents.into()),
     })
 }
 
@@ -246,6 +314,24 @@ async fn remove(at: PathRequest<NodeName>, NoBody: NoBody) -> Result<Json<Remove
     Ok(Json(RemovedOut { node, addresses, reports }))
 }
 
+/// Begins to compare all contents of the nodes.
+///
+/// The nodes hash their contents part by part, some megabytes in a second, each part as of one commit, and a node with another
+/// hash than most nodes stops. Responds at once; `contents` of `GET /v1/cluster` on the leader shows how far the check is. While one
+/// is under way, no other begins. Needs the right `admin` on every store.
+#[utoipa::path(
+    post, path = "/v1/cluster/check", operation_id = "check_cluster", tag = "access",
+    responses(
+        (status = 200, description = "A check is under way, or begins within seconds.", body = ContentsOut),
+        (status = 404, description = "This node belongs to no cluster: `not_found`."),
+    ),
+)]
+async fn check(State(app): State<App>, NoBody: NoBody) -> Result<Json<ContentsOut>> {
+    let cluster = cluster(&app)?;
+    cluster.check_contents()?;
+    Ok(Json(cluster.status().contents.into()))
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReportIn {
@@ -257,6 +343,7 @@ struct ReportIn {
 #[derive(Serialize)]
 struct ReportOut {
     seq: u64,
+    differs: bool,
 }
 
 /// Takes the report of a follower.
@@ -264,8 +351,10 @@ async fn report(State(app): State<App>, headers: HeaderMap, text: JsonText) -> R
     let cluster = cluster(&app)?;
     let given: ReportIn = text.json().await?;
     let addresses = NodeAddresses::parse(&given.addresses).map_err(Problem::invalid_field)?;
-    let report = MemberReport { node: given.node, addresses, seq: Seq(given.seq) };
-    let secret = headers.get(SECRET).and_then(|secret| secret.to_str().ok()).unwrap_or_default();
-    let seq = run_unpinned(|| cluster.report(secret, report))?;
-    Ok(Json(ReportOut { seq: seq.0 }))
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let hashes = text(&HASHES).map(str::to_owned);
+    let report = MemberReport { node: given.node, addresses, seq: Seq(given.seq), hashes };
+    let secret = text(&SECRET).unwrap_or_default();
+    let TakenReport { seq, differs } = run_unpinned(|| cluster.report(secret, report))?;
+    Ok(Json(ReportOut { seq: seq.0, differs }))
 }

@@ -229,6 +229,7 @@ mod tests {
             (Method::POST, "/v1/sql", Place::Either),
             (Method::DELETE, "/v1/session", Place::Here),
             (Method::POST, "/v1/cluster/step-down", Place::Here),
+            (Method::POST, "/v1/cluster/check", Place::Leader),
             (Method::DELETE, "/v1/cluster/members/{node}", Place::Leader),
             (Method::PUT, "/v1/users/{user}", Place::Leader),
             (Method::POST, "/read", Place::Here),

@@ -203,10 +203,16 @@ async fn status_shows_role_leader_and_members() {
     assert_eq!(status["warnings"][0], "one server");
     let checkpoints = json!({ "number": 5, "age_ms": 1500, "made": 2, "failures": 1 });
     assert_eq!(status["checkpoints"], checkpoints);
+    let contents = json!({
+        "equal_seq": 1024, "hashed_commits": 4, "hashed_bytes": 400, "differing": [format!("{:032x}", 2)],
+        "check": { "bytes": 7, "seq": 3 }, "last_check": { "bytes": 9, "seq": 2, "age_ms": 2500 }, "checks": 0,
+    });
+    assert_eq!(status["contents"], contents);
     assert_eq!(pair.leader.get("/v1/cluster").await.ok()["role"], "leader");
     let alone = Server::start().await;
     let status = alone.get("/v1/cluster").await.ok();
-    assert_eq!((&status["role"], status.get("checkpoints")), (&"alone".into(), None));
+    let absent = (status.get("checkpoints"), status.get("contents"));
+    assert_eq!((&status["role"], absent), (&"alone".into(), (None, None)));
     assert!(alone.get("/v1/stores").await.header("ropewalk-seq").is_none());
 }
 
@@ -254,13 +260,28 @@ async fn member_is_removed_by_the_leader() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn check_of_contents_begins_on_the_leader() {
+    let pair = pair().await;
+    let path = "/v1/cluster/check";
+    assert_eq!(pair.follower.request("POST", path, &[], b"").await.status, 201);
+    assert_eq!(pair.sent.take(), [format!("http://n1:4780 POST {path} ")]);
+    let contents = pair.leader.request("POST", path, &[], b"").await.ok();
+    assert_eq!((&contents["checks"], &contents["check"]["bytes"]), (&1.into(), &7.into()));
+    post(&pair.leader, path, &[], "{}").await.refused(400, "invalid_argument");
+    let alone = Server::start().await;
+    alone.request("POST", path, &[], b"").await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn report_of_a_node_needs_the_secret() {
     let pair = pair().await;
     let report = json!({ "node": "0".repeat(32), "addresses": "http://n2:4780", "seq": 3 }).to_string();
     let path = "/v1/cluster/members";
     let known = [("ropewalk-cluster-secret", "known")];
     let answer = post(&pair.leader, path, &known, &report).await.ok();
-    assert_eq!(answer["seq"], pair.nodes.0.db().seq().0);
+    assert_eq!(answer, json!({ "seq": pair.nodes.0.db().seq().0, "differs": false }));
+    let with_hashes = [known[0], ("ropewalk-cluster-hashes", "other")];
+    assert_eq!(post(&pair.leader, path, &with_hashes, &report).await.ok()["differs"], true);
     assert_ne!(post(&pair.leader, path, &[], &report).await.status, 200);
     post(&pair.follower, path, &known, &report).await.refused(503, "not_leader");
     let bad = json!({ "node": "x", "addresses": "elsewhere", "seq": 3 }).to_string();

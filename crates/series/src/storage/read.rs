@@ -11,14 +11,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Seq};
-use ropewalk_engine::{Cursor, ReadView};
+use ropewalk_engine::{Cursor, Keyspace, ReadView};
 use ropewalk_labels::Samples;
 
 use crate::chunk::payload_chunk::each_rich;
 use crate::chunk::{Aggregates, Around, ChunkHead, Part, Which};
 use crate::error::{Result, SeriesError};
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
-use crate::model::Place;
 use crate::sample::batch::take_payload;
 use crate::sample::duplicate_rules::DuplicateRules;
 use crate::storage::chunk_keys::{ChunkKey, damaged, each_chunk_between, partition_of, partitions};
@@ -162,6 +161,14 @@ struct Partition<'a> {
     /// No requested chunk begins before this time.
     since: i64,
     cursor: Cursor<'a>,
+}
+
+/// Keyspace of a store's samples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) store: u32,
+    pub(crate) slot: usize,
+    pub(crate) chunks: Keyspace,
 }
 
 /// Reads series of one store, within one range of times, best in the order of their ids.
