@@ -646,7 +646,7 @@ impl Node {
             Self::Random(_) => true,
             Self::Object(fields) => fields.iter().any(|(_, node)| node.varies()),
             Self::Array(nodes)
-            | Self::Call(_, nodes)
+            | Self::Call(_, nodes, _)
             | Self::And(nodes)
             | Self::Or(nodes)
             | Self::IfNull(nodes) => nodes.iter().any(Self::varies),

@@ -272,7 +272,11 @@ impl Filter {
             self.root.conjuncts().iter().cloned().partition(|node| node.any_expression(&Expression::varies));
         [fixed, varying].map(|nodes| {
             let root = Arc::new(Node::And(nodes));
-            (!root.conjuncts().is_empty()).then(|| Self { root, _held: self._held.clone() })
+            (!root.conjuncts().is_empty()).then(|| Self {
+                root,
+                collation: self.collation.clone(),
+                _held: self._held.clone(),
+            })
         })
     }
 

@@ -380,7 +380,10 @@ async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
         (doc! { "find": "c", "collation": { "locale": "fr", "colour": 1 } }, 40415),
         (doc! { "find": "c", "collation": { "locale": "fr", "backwards": true } }, 115),
         (doc! { "find": "c", "collation": { "locale": "fr", "version": "57.1" } }, 161),
-        (doc! { "aggregate": "c", "pipeline": [{ "$merge": "x" }], "cursor": {}, "collation": { "locale": "fr" } }, 115),
+        (
+            doc! { "aggregate": "c", "pipeline": [{ "$merge": "x" }], "cursor": {}, "collation": { "locale": "fr" } },
+            115,
+        ),
         (doc! { "create": "x", "collation": { "locale": "fr" } }, 115),
         (doc! { "find": "c", "readConcern": { "level": "psychic" } }, 2),
         (doc! { "find": "c", "lsid": { "id": 3 } }, 14),
