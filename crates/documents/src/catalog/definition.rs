@@ -235,11 +235,23 @@ impl IndexDef {
             return refuse(&format!("{name:?} is not a valid name"));
         }
         if let Some(partial) = &self.partial {
-            let options = Options { collation: self.collation.clone(), ..Options::default() };
-            // With $$NOW or random numbers an entry that is there could not be found again.
-            if Filter::parse(partial.doc(), &options)?.has_expression() {
-                return refuse("a partial filter takes no $expr and no $sampleRate");
-            }
+            Filter::parse(partial.doc(), &self.options())?;
+        }
+        Ok(())
+    }
+
+    /// What its filter is parsed with.
+    fn options(&self) -> Options {
+        Options { collation: self.collation.clone(), ..Options::default() }
+    }
+
+    /// Checks the filter of a new partial index. Indexes of earlier versions may have others.
+    pub(crate) fn check_partial(&self, collection: &str) -> Result<()> {
+        let Some(partial) = &self.partial else { return Ok(()) };
+        // With $$NOW or random numbers an entry that is there could not be found again.
+        if Filter::parse(partial.doc(), &self.options())?.has_expression() {
+            let what = "a partial filter takes no $expr and no $sampleRate".to_owned();
+            return Err(DocumentsError::InvalidIndex { collection: collection.to_owned(), what });
         }
         Ok(())
     }

@@ -75,7 +75,8 @@ impl DocumentsTx<'_> {
             }
             tx.create_collection(collection, model.options.clone())?;
             for index in &model.indexes {
-                tx.declare_index(collection, &index.def, true)?;
+                let made = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
+                tx.put_index(&made, index.name.clone(), &index.def, true)?;
             }
             Ok(())
         })

@@ -44,6 +44,18 @@ impl DocumentsTx<'_> {
         if let Some(there) = same_index(&definition, &name, def)? {
             return Ok((there, false));
         }
+        def.check_partial(collection.name())?;
+        Ok((self.put_index(&definition, name, def, ready)?, true))
+    }
+
+    /// Adds an index, whose definition has been checked, to a collection.
+    pub(crate) fn put_index(
+        &mut self,
+        definition: &Definition,
+        name: String,
+        def: &IndexDef,
+        ready: bool,
+    ) -> Result<Arc<Index>> {
         if definition.indexes.len() + 1 >= INDEXES_MAX {
             let what = format!("it would have more than {INDEXES_MAX} indexes");
             return Err(DocumentsError::InvalidIndex { collection: definition.name.clone(), what });
@@ -60,7 +72,7 @@ impl DocumentsTx<'_> {
             self.tell_index(&changed, "createIndexes", &index);
         }
         self.put_definition(changed, Event::Changed)?;
-        Ok((index, true))
+        Ok(index)
     }
 
     /// Creates an index within the transaction; false when the same index exists.

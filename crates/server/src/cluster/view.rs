@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ropewalk::Database;
 use ropewalk::cluster::Role;
 use ropewalk::hooks::{from_hex, hex};
-use ropewalk::{Database, Seq};
 use ropewalk_cluster::{BarrierError, HashReport, HashStatus, Node, Pass};
 use ropewalk_wire::{
     Cluster, ClusterStatus, Code, ContentsCheck, ContentsStatus, Member, MemberReport, NodeAddresses,

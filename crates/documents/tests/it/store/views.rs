@@ -210,7 +210,7 @@ fn views_without_documents_can_be_ended() {
 #[test]
 fn database_with_only_a_view_exists() {
     let db = Db::new();
-    seeded(&db, "c", [doc! { "_id": 1 }].into_iter());
+    seeded(&db, "c", [doc! { "_id": 1 }]);
     let made = |database: &str| {
         let name = db.documents.collection(database, "v").unwrap();
         db.documents.transact(SYNC, |tx| tx.create_view(&name, &view("c", vec![]))).unwrap();
