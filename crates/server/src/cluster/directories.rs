@@ -265,7 +265,7 @@ mod tests {
         let db = lead(&log, &dir, 1);
         let seq = put(&db, b"in the checkpoint");
         let missing = restore(&store, &dir, &mut |_| ()).unwrap_err();
-        assert_eq!((missing.class(), store.exists()), (Class::NotFound, false), "{missing}");
+        assert_eq!((missing.class(), Path::new(&store).exists()), (Class::NotFound, false), "{missing}");
         let checkpoints = Checkpoints::new(checkpoints::open(&store).unwrap());
         let mut maker =
             ropewalk_cluster::checkpoint::Maker::new(checkpoints, db.clone(), &dir, [1; 16], "http://a:1");

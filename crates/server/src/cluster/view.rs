@@ -243,9 +243,9 @@ fn contents(status: HashStatus, now: u64) -> ContentsStatus {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk::Options;
     use ropewalk::cluster::{LogId, MemorySharedLog, SharedOptions};
     use ropewalk::engine::Env;
+    use ropewalk::{Options, Seq};
 
     use super::*;
 
