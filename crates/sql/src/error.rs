@@ -361,11 +361,8 @@ impl From<TablesError> for SqlError {
                 if constraint.ends_with("_length") =>
             {
                 let message = format!("value too long for type character varying({longest})");
-                return Self::new(state::STRING_DATA_RIGHT_TRUNCATION, message).about(
-                    table,
-                    None,
-                    Some(constraint),
-                );
+                let error = Self::new(state::STRING_DATA_RIGHT_TRUNCATION, message);
+                return error.about(table, None, Some(constraint));
             }
             TablesError::Check { table, constraint, .. } => {
                 let message = format!(
@@ -379,11 +376,8 @@ impl From<TablesError> for SqlError {
                     "foreign key constraint \"{constraint}\" of table \"{}\" does not hold",
                     own(table)
                 );
-                return Self::new(state::FOREIGN_KEY_VIOLATION, message).detail(what.as_str()).about(
-                    table,
-                    None,
-                    Some(constraint),
-                );
+                let error = Self::new(state::FOREIGN_KEY_VIOLATION, message).detail(what.as_str());
+                return error.about(table, None, Some(constraint));
             }
             TablesError::ChecksWait { table } => {
                 let message =

@@ -2,7 +2,7 @@
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Network Address Functions and Operators".
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ropewalk::tables::{Inet, Type, Value};
 

@@ -46,7 +46,7 @@ impl Session {
 /// The tables that have a constraint of this name, in the first schema with one.
 ///
 /// # Errors
-/// 42704: there is none; 42809: one of them is not deferrable.
+/// 42704: without one; 42809: one of them is not deferrable.
 fn constraints(
     transaction: &mut ropewalk::Transaction,
     schemas: &[String],

@@ -2,7 +2,7 @@
 //! numbers, times since 2000-01-01, numerics in digits of 10,000, arrays with the number of their element
 //! type.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use ropewalk::tables::{Array, Inet, Interval, Numeric, Scalar, Type, Value};
 

@@ -692,7 +692,7 @@ impl Schema {
         }
     }
 
-    /// What the entries of an index hold of rows, if it has included columns.
+    /// The columns that the entries of an index hold, if it has included columns.
     pub(crate) fn covering(&self, index: &Index) -> Option<&Covering> {
         self.covering.iter().find(|covering| covering.object == index.object)
     }

@@ -9,9 +9,9 @@
 //! row   family u8 │ bits u8 │ address                                      4 or 16 bytes
 //! ```
 
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::cmp::Ordering;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ropewalk_base::DecodeError;
 

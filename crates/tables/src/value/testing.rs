@@ -78,9 +78,9 @@ fn scalar_value(scalar: Scalar) -> BoxedStrategy<Value<'static>> {
 
 fn any_inet() -> impl Strategy<Value = Inet> {
     let v4 = (small_or_any(vec![0_u32, 0x0a00_0000, 0x0a01_0203]), 0..=32_u8)
-        .prop_map(|(address, bits)| Inet::new(std::net::Ipv4Addr::from(address).into(), bits).unwrap());
+        .prop_map(|(address, bits)| Inet::new(core::net::Ipv4Addr::from(address).into(), bits).unwrap());
     let v6 = (small_or_any(vec![0_u128, 1, 0x2001_0db8 << 96]), 0..=128_u8)
-        .prop_map(|(address, bits)| Inet::new(std::net::Ipv6Addr::from(address).into(), bits).unwrap());
+        .prop_map(|(address, bits)| Inet::new(core::net::Ipv6Addr::from(address).into(), bits).unwrap());
     prop_oneof![v4, v6]
 }
 

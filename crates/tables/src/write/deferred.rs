@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Only violations wait: a later statement that breaks a check which held has a check for that itself. A
-//! judgement reads rows as they are then, not those of the statement that asked for it, so it may be repeated.
+//! judgement reads rows as they are then, not those of the statement that requires it, so it may be repeated.
 //!
 //! Invariants
 //! 1. A transaction commits only when all its checks were judged: [`TablesState::operation`] asserts it.

@@ -36,12 +36,8 @@ from servers import Server  # noqa: E402
 NAME = "Django's own tests"
 #: The words of known.txt for a test that PostgreSQL fails, too.
 ANY_SERVER = "fails with PostgreSQL, too"
-#: Those of `run.py --all`: queries, transactions, definitions and introspection.
-MODULES = [
-    "basic", "queries", "lookup", "aggregation", "expressions", "transactions", "many_to_many", "many_to_one", "migrations",
-    "schema", "introspection", "bulk_create", "constraints", "db_functions", "select_related", "get_or_create", "delete", "indexes",
-    "inspectdb",
-]
+#: Those of `run.py --all`.
+MODULES = ["basic", "queries", "lookup", "aggregation"]
 #: Modules of `--everything` that need programs, networks or geographic data.
 LEFT_OUT = ["gis_tests", "import_error_package", "test_runner_apps", "requirements", "templates", "bash_completion", "selenium"]
 #: Longest time of one module, seconds; only to end a hang.
