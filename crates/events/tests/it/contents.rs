@@ -22,7 +22,7 @@ fn contents(db: &Db, snapshot: &Snapshot, bytes: u64) -> ContentHash {
     slices(db, snapshot, bytes).iter().fold(ContentHash::default(), |sum, slice| sum.plus(slice.hash))
 }
 
-/// A database whose commits have the times of a clock that stands still.
+/// A database whose commits have the times of a clock that does not move.
 fn timeless() -> Db {
     Db::manual(&Env { clock: Arc::new(ManualClock::default()), ..Env::memory() })
 }
