@@ -240,7 +240,7 @@ impl IndexDef {
         Ok(())
     }
 
-    /// What its filter is parsed with.
+    /// The options of its partial filter.
     fn options(&self) -> Options {
         Options { collation: self.collation.clone(), ..Options::default() }
     }

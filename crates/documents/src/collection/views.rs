@@ -107,7 +107,7 @@ impl DocumentsTx<'_> {
                     );
                     return Err(error.into());
                 }
-                // What is checked here must be the same when this view is committed.
+                // The view must be the same when this one is committed.
                 self.kv.guard_key(catalog, &view_key(database, &read));
                 if let Some(view) = self.stored_view(database, &read)? {
                     has_views = true;

@@ -374,7 +374,7 @@ fn node_that_was_restarted_has_no_hash_of_an_older_slice_and_continues() {
 }
 
 #[test]
-fn position_of_a_slice_that_is_none_is_an_error() {
+fn bytes_that_are_no_position_of_a_slice_are_an_error() {
     let leader = Node::leader(1, &shared());
     leader.commit_to(4);
     let snapshot = leader.engine.snapshot();

@@ -240,7 +240,7 @@ fn random_conditions_are_evaluated_once() {
         create(&db, &name, &view("c", matched)).unwrap();
         is_half(run(&db.coll(&name), vec![]).unwrap().len());
     }
-    // Each branch of an $or is a scan of its own.
+    // Each branch of an $or is a separate scan.
     let either = doc! { "$or": [{ "n": { "$gte": 0 } }, { "m": { "$gte": 0 } }], "$sampleRate": 0.5 };
     is_half(c.find(&find(either)).unwrap().count());
     // The other conditions still select the documents.
