@@ -133,7 +133,9 @@ impl World {
 
     /// Runs a step of checkpoint maintenance on a node.
     pub(super) fn upkeep(&self, member: &Member) -> Check {
-        if self.now() < member.trouble.lock().paused_until {
+        // A checkpoint of other contents would bring them to every node that begins with it: docs/cluster.md, "Limits".
+        let is_away = self.now() < member.trouble.lock().paused_until;
+        if is_away || member.trouble.lock().differs {
             return Ok(());
         }
         let Some(used) = member.begin() else { return Ok(()) };

@@ -64,7 +64,7 @@ impl World {
             if self.dice.one_in(3) {
                 self.housekeeping(member)?;
             }
-            if self.dice.one_in(8) && !member.trouble.lock().differs {
+            if self.dice.one_in(8) {
                 self.upkeep(member)?;
             }
         }

@@ -132,7 +132,10 @@ impl Planner<'_> {
         let keys = schema.key_columns().len();
         for (place, value) in assignments_of(&update.assignments, &|name| column_place(&schema, name))? {
             if is_default(value) {
-                set.push((place, SetTo::Default));
+                // A generated column is computed anyway.
+                if schema.columns().get(place).is_none_or(|column| column.generated().is_none()) {
+                    set.push((place, SetTo::Default));
+                }
                 continue;
             }
             let ty = schema.columns().get(place).map_or(Type::TEXT, |column| column.column_type());

@@ -43,9 +43,9 @@ use crate::types::outcome::ResultColumn;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
-pub(crate) use output::{
-    add_determined, check_distinct, check_distinct_on, determined_keys, grouped_expr, label,
-};
+#[cfg(feature = "analytic")]
+pub(crate) use output::determined_keys;
+pub(crate) use output::{add_determined, check_distinct, check_distinct_on, grouped_expr, label};
 
 /// A table of FROM.
 #[derive(Clone)]
