@@ -68,15 +68,14 @@ class Operations(Operated):
         until("it follows", lambda: (leader.status() or {}).get("role") == "follower")
 
     def test_contents_of_all_nodes_are_compared(self):
-        self.append(1100)
+        self.append(100)
         leader, other = self.cluster.leader(), self.cluster.followers()[0]
         [row] = self.succeed("cluster", "check", "--at", other.url)
         self.assertTrue(row["bytes"] > 0 and row["commit"] > 0 and not row.get("differing"), row)
-        until("the effects were compared", lambda: leader.status()["contents"]["equal_seq"] >= 1024)
-        self.assertGreaterEqual(leader.status()["contents"]["checks"], 1)
+        until("the contents were compared", lambda: leader.status()["contents"]["checks"] >= 1)
         self.append(1)
         for node in self.cluster.nodes:
-            self.assertEqual(self.count(node), 1101)
+            self.assertEqual(self.count(node), 101)
 
     def test_node_is_removed_when_it_does_not_run(self):
         leader, gone = self.cluster.leader(), self.cluster.followers()[0]
