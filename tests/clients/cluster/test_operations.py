@@ -91,6 +91,8 @@ class Operations(Operated):
         self.assertEqual(list(self.store.glob(f"nodes/{name}-*")), [])
         code, _, messages = command("cluster", "remove", name, "--at", leader.url)
         self.assertEqual(code, NOT_FOUND, messages)
+        # The shared log is no longer kept for it.
+        shutil.rmtree(gone.directory)
         self.cluster.restart(gone)
         until("it has joined again", lambda: len(leader.status()["members"]) == 3)
 
