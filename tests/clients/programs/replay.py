@@ -42,10 +42,10 @@ def accepted(log, database):
         rows = [row for row in csv.reader(rows) if row[DATABASE] == database]
     failed = collections.Counter((row[PROCESS], row[QUERY].strip()) for row in rows if row[SEVERITY] == "ERROR")
     for row in rows:
-        said = re.match(r"(?:statement|execute [^:]*): (.*)", row[MESSAGE], re.DOTALL)
-        if row[SEVERITY] != "LOG" or said is None:
+        found = re.match(r"(?:statement|execute [^:]*): (.*)", row[MESSAGE], re.DOTALL)
+        if row[SEVERITY] != "LOG" or found is None:
             continue
-        statement = said.group(1).strip()
+        statement = found.group(1).strip()
         if failed[row[PROCESS], statement]:
             failed[row[PROCESS], statement] -= 1
             continue

@@ -102,7 +102,7 @@ codes! {
     OptionNotSupportedOnView = 167, "a stage that a view cannot have";
     InvalidPipelineOperator = 168, "an unknown operator in an expression";
     CannotIndexParallelArrays = 171, "two parallel arrays in one index";
-    NotImplemented = 238, "a known feature that is not implemented yet";
+    NotImplemented = 238, "a feature of MongoDB that is not supported";
     ConversionFailure = 241, "a value that cannot be converted";
     ExceededTimeLimit = 262, "more work than is allowed for one document";
     ExceededMemoryLimit = 146, "all commands together need more memory than they may use";

@@ -73,7 +73,7 @@ def outcomes(python, tree, module, databases, log):
                 subprocess.run(command, cwd=tree / "tests", env=env, stdout=output, stderr=subprocess.STDOUT, timeout=PATIENCE)
         lines = [json.loads(line) for line in recorded.read_text().splitlines()] if recorded.exists() else []
     found = {name: ("failed", "not run") for name, outcome, _ in lines if outcome == "found"}
-    # A class whose preparation failed stands for its tests.
+    # If the preparation of a class failed, all its tests count as failed.
     broken = {}
     for name, outcome, message in lines:
         if outcome != "found" and found.get(name, ("", "not run"))[1] == "not run":
