@@ -35,7 +35,7 @@ impl Default for Settings {
             read_bytes: 1 << 20,
             hash_time: Duration::from_secs(12),
             slice_bytes: 16 << 20,
-            // Practically on request only: a seed of the simulation reports a difference that is not explained yet.
+            // Practically on request only: if one follower reports, the leader counts, even if its contents are the wrong ones.
             pass_interval: Duration::from_secs(10 * 365 * 24 * 3600),
         }
     }
