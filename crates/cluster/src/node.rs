@@ -1,7 +1,7 @@
 //! The loop of a node, one step at a time.
 //!
 //! ```text
-//! follower: read ─┬─ entries ─▶ apply ─▶ heard of the leader
+//! follower: read ─┬─ entries ─▶ apply ─▶ heard of the leader, or asked to lead ─▶ campaign
 //!                 ├─ unavailable ─▶ wait
 //!                 └─ nothing ─▶ quiet for lease + random share ─▶ the log answers ─▶ one renewal interval ─▶ campaign
 //! leader:   readers wait, or idle for a third of the lease ─▶ renew; a hash of contents is due ─▶ state it; asked to step
@@ -223,19 +223,20 @@ impl Node {
         barriers::wait(&receiver, Duration::from_nanos(left))
     }
 
-    /// Gives up leading, so that another node leads; returns the term that ends. Commits that took place are acknowledged. The
-    /// node ends with [`End::SteppedDown`]; its owner opens the database again, with [`Node::hold_off`].
+    /// Gives up leading, so that another node leads: the `successor` at once if it follows, otherwise any after a lease. Returns
+    /// the term that ends. Commits that took place are acknowledged. The node ends with [`End::SteppedDown`]; its owner opens the
+    /// database again, with [`Node::hold_off`].
     ///
-    /// Cost: an append to the shared log if commits wait for theirs; until another node leads no node accepts a commit.
+    /// Cost: at most two appends to the shared log; until another node leads no node accepts a commit.
     ///
     /// # Errors
     /// [`EngineError::NotLeader`], with the leader's address. [`LogError::Unknown`](ropewalk_log::LogError::Unknown): it is
     /// unknown whether the last commits took place, and the node ends, too.
-    pub fn step_down(&self) -> Result<u64, EngineError> {
+    pub fn step_down(&self, successor: Option<[u8; 16]>) -> Result<u64, EngineError> {
         // Between two steps, so that the next one finds the reason.
         let mut state = self.state.lock();
         let term = self.engine().place().term;
-        self.engine().step_down()?;
+        self.engine().step_down(successor)?;
         state.has_stepped_down = true;
         drop(state);
         self.wake();
@@ -324,9 +325,10 @@ impl Node {
         if bytes < self.settings.read_bytes {
             state.caught_up = now;
         }
+        let mut is_successor = false;
         for entry in &entries {
             match self.engine().follow(entry) {
-                Ok(followed) => state.index = followed.place.index,
+                Ok(followed) => (state.index, is_successor) = (followed.place.index, followed.is_successor),
                 Err(error @ EngineError::Diverged { .. }) => return Err(End::Diverged { error }),
                 Err(error @ EngineError::Differs(_)) => return Err(End::Differs { error }),
                 Err(error) => return self.failed(state, now, &error),
@@ -334,6 +336,9 @@ impl Node {
         }
         state.heard_at(now, &self.settings);
         state.newest = state.newest.max(state.index);
+        if is_successor {
+            return self.campaign(state, now);
+        }
         Ok(Stepped { done: Done::Followed { entries: entries.len() as u64 }, again: now })
     }
 
@@ -361,6 +366,11 @@ impl Node {
         if now < campaign_at {
             return Ok(Stepped { done: Done::Nothing, again: campaign_at });
         }
+        self.campaign(state, now)
+    }
+
+    /// Tries to lead.
+    fn campaign(&self, state: &mut State, now: u64) -> Result<Stepped, End> {
         match self.engine().campaign() {
             Ok(true) => {
                 let term = self.engine().place().term;

@@ -16,8 +16,8 @@ pub struct Settings {
     pub read_wait: Duration,
     /// About how many bytes of entries one read returns. Default 1 MiB.
     pub read_bytes: usize,
-    /// How long after the first report the leader waits for further ones before it states a hash that not more than half of the
-    /// nodes have. Default 12 s: four leases.
+    /// How long the leader waits for reports of a slice, and for hashes of effects that compare with its own. Default 12 s:
+    /// four leases.
     pub hash_time: Duration,
     /// About how many bytes of contents the nodes hash at a time while they compare all of them. Default 16 MiB, which takes
     /// some tens of milliseconds, in which no entry is applied.
@@ -35,8 +35,7 @@ impl Default for Settings {
             read_bytes: 1 << 20,
             hash_time: Duration::from_secs(12),
             slice_bytes: 16 << 20,
-            // Practically on request only: if one follower reports, the leader counts, even if its contents are the wrong ones.
-            pass_interval: Duration::from_secs(10 * 365 * 24 * 3600),
+            pass_interval: Duration::from_secs(24 * 3600),
         }
     }
 }

@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -76,6 +77,22 @@ class Operations(Operated):
         self.append(1)
         for node in self.cluster.nodes:
             self.assertEqual(self.count(node), 101)
+
+    def test_effects_of_all_nodes_are_compared(self):
+        # A statement at the first multiple of 1024 commits names where the sums begin; the second one compares.
+        leader, body = self.cluster.leader(), {"events": [{"type": "A"}]}
+
+        def append(_):
+            status, _, answer = leader.ask("POST", "/v1/stores/shop/events", body)
+            self.assertEqual(status, 200, answer)
+
+        def compared():
+            list(clients.map(append, range(200)))
+            return all(node.status()["contents"]["equal_seq"] >= 2048 for node in self.cluster.nodes)
+
+        with ThreadPoolExecutor(8) as clients:
+            until("the effects were compared", compared)
+        self.assertFalse(any(node.status()["contents"]["differing"] for node in self.cluster.nodes))
 
     def test_node_is_removed_when_it_does_not_run(self):
         leader, gone = self.cluster.leader(), self.cluster.followers()[0]

@@ -1,15 +1,15 @@
 //! Which hash of contents most nodes have: decided by the leader from the reports of the others.
 //!
 //! ```text
-//! followers ── reports ─▶ leader: its own hash and theirs ─▶ more than half agree, or the time is over ─▶ statement in the log
-//!                                                                     every node compares ─▶ one that differs stops for good
+//! followers ── reports ─▶ leader: its own hash and theirs ─▶ more than half of the nodes agree ─▶ statement in the log
+//!                                                              every node compares ─▶ one that differs stops for good
 //! ```
 //! Rules
-//! 1. The leader states the hash that more than half of the nodes have which have reported lately, itself included, once it
-//!    knows such a hash and at least one report.
-//! 2. [`Settings::hash_time`] after the first report it states the hash that most nodes have, and its own if there is no such
-//!    hash: when two nodes differ.
-//! 3. Without a report that compares with its own hashes it names a new origin, from which on they do.
+//! 1. The leader states the hash that more than half of the nodes have which have reported lately, itself included: at least
+//!    two nodes.
+//! 2. Without such a hash it states none. Of two nodes that differ, either may be the wrong one: both continue,
+//!    [`HashStatus::differing`] shows it, and a third node decides, or an operator.
+//! 3. If no report compares with its own hashes for [`Settings::hash_time`], it names a new origin, from which on they do.
 //! 4. Every node compares its own hash with the statement, also the leader. A leader that differs has stated the hash of the
 //!    others; it ends, and another node leads.
 //!
@@ -63,9 +63,8 @@ pub struct HashStatus {
 pub(crate) struct Audit {
     /// The last report of each node, and when it came.
     reports: BTreeMap<[u8; 16], (HashReport, u64)>,
-    /// Since when reports wait for a statement about effects, and about the slice.
-    effects_since: Option<u64>,
-    slice_since: Option<u64>,
+    /// Since when reports of other origins wait for a new one.
+    elsewhere_since: Option<u64>,
     /// A pass that is under way, and the start of its next slice.
     pass: Option<(Pass, Vec<u8>)>,
     /// The request whose answers are awaited, and since when.
@@ -119,7 +118,6 @@ impl Audit {
         random: impl FnOnce() -> u64,
     ) -> Option<HashBody> {
         let Some((seq, hash)) = own.marks.last().copied() else {
-            self.effects_since = None;
             return None;
         };
         if own.origin == 0 {
@@ -128,30 +126,24 @@ impl Audit {
         }
         let reports: Vec<&HashReport> = self.reports.values().map(|(report, _)| report).collect();
         let nodes = reports.iter().filter(|report| report.marks.origin == own.origin).count() + 1;
+        if nodes == 1 {
+            let is_common =
+                |seq: &Seq| reports.iter().any(|report| report.marks.marks.iter().any(|(at, _)| at == seq));
+            let Some((seq, hash)) = own.marks.iter().rev().find(|(seq, _)| is_common(seq)) else {
+                self.elsewhere_since = None;
+                return None;
+            };
+            // The sums of all others began elsewhere: each was restarted before a checkpoint had the origin.
+            let is_over = now >= after(*self.elsewhere_since.get_or_insert(now), settings.hash_time);
+            return is_over.then(|| HashBody::Effects { origin: random().max(1), seq: *seq, hash: *hash });
+        }
+        self.elsewhere_since = None;
         let others =
             |seq| -> Vec<ContentHash> { reports.iter().filter_map(|r| r.effects(own.origin, seq)).collect() };
-        let is_common =
-            |seq: &Seq| reports.iter().any(|report| report.marks.marks.iter().any(|(at, _)| at == seq));
-        let common = own.marks.iter().rev().find(|(seq, _)| is_common(seq));
-        let is_over = is_over(&mut self.effects_since, common.is_some(), now, settings);
-        if let Some((seq, hash)) = common.filter(|_| is_over && nodes == 1) {
-            // The sums of all others began elsewhere: each was restarted before a checkpoint had the origin.
-            self.effects_since = None;
-            return Some(HashBody::Effects { origin: random().max(1), seq: *seq, hash: *hash });
-        }
-        let decided = own.marks.iter().rev().find_map(|(seq, hash)| {
-            let stated = decide(*hash, &others(*seq), nodes, false)?;
-            Some((*seq, stated))
-        });
-        let decided = decided.or_else(|| {
-            // The newest of those with the most reports.
-            let mark = own.marks.iter().max_by_key(|(seq, _)| (others(*seq).len(), *seq));
-            let (seq, hash) = mark.filter(|_| is_over)?;
-            Some((*seq, decide(*hash, &others(*seq), nodes, true)?))
-        });
-        let (seq, hash) = decided?;
-        self.effects_since = None;
-        Some(HashBody::Effects { origin: own.origin, seq, hash })
+        own.marks.iter().rev().find_map(|(seq, hash)| {
+            let hash = decide(*hash, &others(*seq), nodes)?;
+            Some(HashBody::Effects { origin: own.origin, seq: *seq, hash })
+        })
     }
 
     /// The next request of a pass, or the statement about the last one.
@@ -183,12 +175,18 @@ impl Audit {
         let reports = self.reports.values().map(|(report, _)| report);
         let others: Vec<ContentHash> =
             reports.filter_map(|r| r.slice.filter(|(of, _)| *of == request)).map(|(_, hash)| hash).collect();
-        if others.is_empty() && now >= after(since, settings.hash_time) {
-            self.fail("no other node has reported a hash of the slice".to_owned(), now, settings);
+        let nodes = self.reports.len() + 1;
+        let Some(stated) = decide(own.hash, &others, nodes) else {
+            if now >= after(since, settings.hash_time) {
+                let cause = match others.iter().filter(|hash| **hash != own.hash).count() {
+                    0 if others.is_empty() => "no other node has reported a hash of the slice".to_owned(),
+                    0 => format!("only {} of {nodes} nodes have reported a hash of the slice", others.len() + 1),
+                    _ => format!("no more than half of {nodes} nodes have the same contents of the slice"),
+                };
+                self.fail(cause, now, settings);
+            }
             return None;
-        }
-        let is_over = is_over(&mut self.slice_since, !others.is_empty(), now, settings);
-        let stated = decide(own.hash, &others, self.reports.len() + 1, is_over)?;
+        };
         let parts = if stated == own.hash { own.parts } else { Vec::new() };
         Some(HashBody::SliceHash { request, seq: own.seq, hash: stated, parts })
     }
@@ -203,8 +201,8 @@ impl Audit {
         settings: &Settings,
     ) {
         match body {
-            HashBody::Effects { .. } => {}
-            HashBody::Slice { .. } => (self.request, self.slice_since) = (Some((index, now)), None),
+            HashBody::Effects { .. } => self.elsewhere_since = None,
+            HashBody::Slice { .. } => self.request = Some((index, now)),
             HashBody::SliceHash { request, .. } => {
                 self.request = None;
                 let own = engine.comparisons().slice.filter(|(of, _)| of == request);
@@ -247,20 +245,13 @@ impl Audit {
     }
 }
 
-/// The time for a decision is over, which begins with the first report.
-fn is_over(since: &mut Option<u64>, has_reports: bool, now: u64, settings: &Settings) -> bool {
-    if !has_reports {
-        *since = None;
-    }
-    has_reports && now >= after(*since.get_or_insert(now), settings.hash_time)
-}
-
-/// The hash to state, of a leader with hash `own` and the reports `others` of `nodes` nodes. `None`: to wait for more.
-fn decide(own: ContentHash, others: &[ContentHash], nodes: usize, is_over: bool) -> Option<ContentHash> {
+/// The hash that more than half of `nodes` nodes have, of a leader with hash `own` and the reports `others`; at least one other
+/// node has it, or `None`.
+fn decide(own: ContentHash, others: &[ContentHash], nodes: usize) -> Option<ContentHash> {
     let mut counts: BTreeMap<u128, usize> = BTreeMap::from([(own.0, 1)]);
     others.iter().for_each(|hash| *counts.entry(hash.0).or_default() += 1);
-    let (most, count) = counts.iter().max_by_key(|(hash, count)| (**count, **hash == own.0))?;
-    (!others.is_empty() && (*count * 2 > nodes || is_over)).then_some(ContentHash(*most))
+    let (most, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    (!others.is_empty() && count * 2 > nodes).then_some(ContentHash(most))
 }
 
 #[cfg(test)]
@@ -268,25 +259,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_than_half_of_the_nodes_decide_and_without_them_the_leader_waits() {
+    fn more_than_half_of_the_nodes_decide_and_without_them_none() {
         let (a, b, c) = (ContentHash(1), ContentHash(2), ContentHash(3));
-        for (others, nodes, early, late) in [
+        for (others, nodes, stated) in [
             // Three nodes: all agree; one follower differs; the leader differs; all differ.
-            (vec![a, a], 3, Some(a), a),
-            (vec![a, b], 3, Some(a), a),
-            (vec![b, b], 3, Some(b), b),
-            (vec![b, c], 3, None, a),
+            (vec![a, a], 3, Some(a)),
+            (vec![a, b], 3, Some(a)),
+            (vec![b, b], 3, Some(b)),
+            (vec![b, c], 3, None),
             // Only one of two followers has reported this hash.
-            (vec![a], 3, Some(a), a),
-            (vec![b], 3, None, a),
+            (vec![a], 3, Some(a)),
+            (vec![b], 3, None),
             // Two nodes; five nodes.
-            (vec![b], 2, None, a),
-            (vec![b, b, a], 5, None, a),
-            (vec![b, b, b, c], 5, Some(b), b),
+            (vec![a], 2, Some(a)),
+            (vec![b], 2, None),
+            (vec![b, b, a], 5, None),
+            (vec![b, b, b, c], 5, Some(b)),
+            // A node does not decide alone.
+            (vec![], 1, None),
         ] {
-            assert_eq!(decide(a, &others, nodes, false), early, "{others:?} of {nodes}");
-            assert_eq!(decide(a, &others, nodes, true), Some(late), "{others:?} of {nodes}");
+            assert_eq!(decide(a, &others, nodes), stated, "{others:?} of {nodes}");
         }
-        assert_eq!(decide(a, &[], 1, true), None, "a node does not decide alone");
     }
 }

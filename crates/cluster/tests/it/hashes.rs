@@ -121,28 +121,49 @@ fn leader_that_differs_from_most_nodes_ends() {
 }
 
 #[test]
-fn leader_counts_when_two_nodes_differ() {
+fn of_two_nodes_that_differ_both_continue_until_a_third_one_decides() {
     let log = new_log();
     let (leader, follower) = pair(&log);
     stated(&leader).unwrap();
     follower.follow_all();
     put_to(&leader, 8);
+    follower.follow_all();
     let report = other(&leader.node.hash_report());
     let mut waited = Duration::ZERO;
-    loop {
+    while waited < HASH_TIME * 2 {
         leader.node.take_hashes([9; 16], report.clone());
-        if stated(&leader).is_some() {
-            break;
-        }
+        assert!(stated(&leader).is_none(), "two nodes decide nothing");
         waited += LEASE;
-        assert!(waited < HASH_TIME + 2 * LEASE, "it decides");
         assert_eq!(leader.node.status().hashes.differing, [[9; 16]]);
     }
-    assert!(waited + LEASE >= HASH_TIME, "others may report meanwhile: {waited:?}");
+    for (node, report) in [(9, report), (2, follower.node.hash_report())] {
+        leader.node.take_hashes([node; 16], report);
+    }
+    assert!(matches!(stated(&leader), Some(Done::Stated)), "two of three");
     follower.follow_all();
-    assert_eq!(follower.node.status().seq, Seq(8));
-    let own = leader.node.status();
-    assert!(own.end.is_none(), "{own:?}");
+    for node in [&leader, &follower] {
+        node.run_for(LEASE / 2, |_| false);
+        assert_eq!(node.node.status().hashes.equal, Seq(8));
+    }
+}
+
+#[test]
+fn check_of_two_nodes_that_differ_ends_with_that() {
+    let log = new_log();
+    let (leader, follower) = pair(&log);
+    leader.node.check_contents().unwrap();
+    for _ in 0..40 {
+        leader.clock.advance(LEASE / 4);
+        leader.step();
+        follower.follow_all();
+        let mut report = follower.node.hash_report();
+        report.slice = report.slice.map(|(request, hash)| (request, hash.plus(ContentHash(1))));
+        leader.node.take_hashes([2; 16], report);
+    }
+    let hashes = leader.node.status().hashes;
+    assert_eq!((hashes.pass, hashes.passes, hashes.differing), (None, 1, vec![[2; 16]]));
+    assert!(hashes.failed.as_ref().unwrap().contains("2 nodes"), "{:?}", hashes.failed);
+    assert!(leader.node.end().is_none() && follower.node.end().is_none());
 }
 
 #[test]

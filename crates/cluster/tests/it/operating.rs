@@ -40,8 +40,8 @@ fn leader_that_steps_down_ends_and_another_node_leads() {
     let log = new_log();
     let (first, second) = two_nodes(&log);
     let seq = first.put(b"acknowledged");
-    assert_eq!(first.node.step_down().unwrap(), 1);
-    let error = first.node.step_down().unwrap_err();
+    assert_eq!(first.node.step_down(None).unwrap(), 1);
+    let error = first.node.step_down(None).unwrap_err();
     assert!(matches!(&error, EngineError::NotLeader { leader: None }), "{error}");
     let keys = first.node.database().keyspace("k", KeyspaceOptions::default()).unwrap();
     let refused = first.node.database().put(keys, b"k", b"later", Durability::Sync).unwrap_err();
@@ -74,10 +74,28 @@ fn leader_that_steps_down_ends_and_another_node_leads() {
 }
 
 #[test]
+fn successor_of_a_leader_that_steps_down_leads_at_once() {
+    let log = new_log();
+    let (first, second) = two_nodes(&log);
+    let third = Stepped::new(&log, 3);
+    first.put(b"second");
+    first.node.step_down(Some([2; 16])).unwrap();
+    third.follow_all();
+    assert!(matches!(third.node.status().role, Role::Follower { .. }), "it is not named");
+    assert!(matches!(second.step(), Done::Led { term: 2 }));
+    assert_eq!(second.put(b"third"), second.node.status().seq);
+    // A node that reads the name later finds that the log goes on.
+    let named = Stepped::new(&log, 2);
+    assert!(!matches!(named.step(), Done::Led { .. }));
+    third.follow_all();
+    assert_eq!(third.get().as_deref(), Some(b"third".as_slice()));
+}
+
+#[test]
 fn node_that_does_not_lead_does_not_step_down() {
     let log = new_log();
     let (leader, follower) = two_nodes(&log);
-    let error = follower.node.step_down().unwrap_err();
+    let error = follower.node.step_down(None).unwrap_err();
     assert!(
         matches!(&error, EngineError::NotLeader { leader } if leader.as_deref() == Some("node-1")),
         "{error}"
@@ -92,7 +110,7 @@ fn only_node_leads_again_after_its_time() {
     let log = new_log();
     let node = Stepped::new(&log, 1);
     node.lead();
-    node.node.step_down().unwrap();
+    node.node.step_down(None).unwrap();
     let Stepped { node, clock, log: handle, env, number } = node;
     node.database().clone().close().unwrap();
     drop(node);

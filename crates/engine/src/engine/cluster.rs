@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropewalk_log::shared::{
-    EntryIndex, EntryKind, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedEntry,
+    EntryFollowed, EntryIndex, EntryKind, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedEntry,
 };
 use ropewalk_log::{CommitLog, LocalLog, LogError};
 use ropewalk_vfs::{Env, OpenMode};
@@ -62,6 +62,8 @@ pub struct Followed {
     pub time_micros: i64,
     /// Commits that it made visible. Others of the entry were in the local copy already.
     pub commits: u64,
+    /// Its leader has stepped down after it, and asks this node to lead.
+    pub is_successor: bool,
     /// The place of this node after it.
     pub place: Place,
 }
@@ -128,8 +130,8 @@ impl Engine {
         if let Some(body) = &done.hash {
             core.take_hash(body, done.place, None)?;
         }
-        let (kind, node, time_micros) = (done.kind, done.node, done.time_micros);
-        Ok(Followed { kind, node, time_micros, commits: done.commits, place: done.place })
+        let EntryFollowed { kind, node, time_micros, commits, is_successor, place, .. } = done;
+        Ok(Followed { kind, node, time_micros, commits, is_successor, place })
     }
 
     /// Tries to lead, with the next term: true when this node leads now. False when an entry is newer than those that
@@ -145,17 +147,17 @@ impl Engine {
         result.inspect_err(|error| self.core.fail_unless_repeatable(error))
     }
 
-    /// Gives up leading, so that another node leads. Commits that took place are acknowledged; later ones are refused with
-    /// [`EngineError::NotLeader`]. The engine stops as that of a deposed leader does.
+    /// Gives up leading, so that another node leads: the `successor` at once, if it follows. Commits that took place are
+    /// acknowledged; later ones are refused with [`EngineError::NotLeader`]. The engine stops as that of a deposed leader does.
     ///
     /// # Errors
     /// [`EngineError::NotLeader`] when it does not lead; [`LogError::Options`] when it is alone. [`LogError::Unknown`]: it is
     /// unknown whether the last commits took place, and the engine has stopped, too.
-    pub fn step_down(&self) -> Result<()> {
+    pub fn step_down(&self, successor: Option<[u8; 16]>) -> Result<()> {
         if let Some(error) = self.core.refusal() {
             return Err(error);
         }
-        let stepped = self.core.shared_log()?.step_down();
+        let stepped = self.core.shared_log()?.step_down(successor);
         match &stepped {
             Err(LogError::NotLeader) => {}
             Err(error) => self.core.fail(error),

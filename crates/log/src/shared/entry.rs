@@ -64,7 +64,7 @@ impl fmt::Debug for ChainHash {
 pub enum EntryKind {
     /// The node leads from here on, with a term that is higher than all before. Body: the address that it advertises.
     Lead,
-    /// The leader still leads. Without a body.
+    /// The leader still leads. Without a body; in the last entry of a leader that steps down: the node that is to lead next.
     Renew,
     /// Commits of one group.
     Commits,

@@ -70,6 +70,8 @@ pub struct EntryFollowed {
     pub commits: u64,
     /// Its statement about contents, if it has one that this version knows.
     pub hash: Option<HashBody>,
+    /// Its leader has stepped down after it, and asks this node to lead.
+    pub is_successor: bool,
     /// The place after it.
     pub place: Place,
 }
@@ -327,7 +329,8 @@ impl ReplicatedLog {
         }
         self.show(turn);
         let (kind, node, time_micros) = (entry.kind, entry.node, entry.time_micros);
-        Ok(EntryFollowed { kind, node, time_micros, commits: new.len() as u64, hash, place })
+        let is_successor = kind == EntryKind::Renew && entry.body == self.settings.node.as_slice();
+        Ok(EntryFollowed { kind, node, time_micros, commits: new.len() as u64, hash, is_successor, place })
     }
 
     /// Appends commits of an entry to the local copy, and hands them to the operating system. For the callback of
@@ -440,18 +443,24 @@ impl ReplicatedLog {
         self.end(LogError::Deposed { leader: None });
     }
 
-    /// Gives up leading: sends the records in memory, and appends nothing after them. Records that come later are absent from
-    /// the shared log.
+    /// Gives up leading: sends the records in memory, then an entry that names the `successor` if there is one, and appends
+    /// nothing after them. Records that come later are absent from the shared log.
     ///
     /// # Errors
     /// [`LogError::NotLeader`]; as [`CommitLog::acknowledge`].
-    pub fn step_down(&self) -> Result<()> {
+    pub fn step_down(&self, successor: Option<[u8; 16]>) -> Result<()> {
         let turn = &mut *self.turn.lock();
         self.check_running()?;
         if self.term().is_none() {
             return Err(LogError::NotLeader);
         }
         self.send_group(turn)?;
+        if let Some(successor) = successor {
+            let seq = turn.follower.place().seq;
+            let written = self.write(turn, EntryKind::Renew, (seq.next(), 0), &successor, seq);
+            written.map_err(|error| self.end(error))?;
+            self.show(turn);
+        }
         self.end(LogError::Deposed { leader: None });
         Ok(())
     }

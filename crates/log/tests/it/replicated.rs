@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ropewalk_base::{ContentHash, Lsn, Seq};
 use ropewalk_log::shared::{
-    ChainHash, CommitFate, ENTRY_OVERHEAD, Entry, EntryIndex, EntryKind, HashBody, MemorySharedLog,
+    ChainHash, CommitFate, ENTRY_OVERHEAD, Entry, EntryFollowed, EntryIndex, EntryKind, HashBody, MemorySharedLog,
     NodeSettings, Place, ReplicatedLog, SavedPlace, SharedCall, SharedEntry, SharedFault, SharedLog,
     SlicePart, commits,
 };
@@ -43,11 +43,14 @@ fn put(log: &ReplicatedLog, seq: u64, payload: &[u8]) -> Result<Lsn, LogError> {
 }
 
 fn follow(log: &ReplicatedLog, entry: &SharedEntry) -> Result<u64, LogError> {
-    let followed = log.follow(entry, |new| {
+    follow_entry(log, entry).map(|followed| followed.commits)
+}
+
+fn follow_entry(log: &ReplicatedLog, entry: &SharedEntry) -> Result<EntryFollowed, LogError> {
+    log.follow(entry, |new| {
         let records: Vec<_> = new.iter().map(|(seq, payload)| Record { seq: *seq, payload }).collect();
         log.append_followed(&records, log.tail()).map(|_| ())
-    })?;
-    Ok(followed.commits)
+    })
 }
 
 /// Follows all entries after the log's place; returns how many commits were new.
@@ -214,20 +217,38 @@ fn leader_that_steps_down_sends_what_it_has_and_nothing_after_it() {
     let (env, shared) = (memory(), shared());
     let log = leader(&env, &shared, 1);
     put(&log, 1, b"before").unwrap();
-    log.step_down().unwrap();
+    log.step_down(None).unwrap();
     assert_eq!(kinds(&shared), [(EntryKind::Lead, 1, 0), (EntryKind::Commits, 1, 1)]);
     assert_eq!((log.fate(Seq(1)), log.fate(Seq(2))), (CommitFate::Confirmed, CommitFate::Absent));
     assert!(log.is_deposed() && log.term().is_none() && log.leader().is_none());
-    for refused in [put(&log, 2, b"after").map(|_| ()), log.acknowledge(), log.renew(), log.step_down()] {
+    for refused in [put(&log, 2, b"after").map(|_| ()), log.acknowledge(), log.renew(), log.step_down(None)] {
         assert!(matches!(refused, Err(LogError::Deposed { .. })), "{refused:?}");
     }
     assert_eq!(copied(&env), [(1, b"before".to_vec())]);
     let (other, files) = (memory(), memory());
     let follower = node(&files, &shared, 3, None);
-    assert!(matches!(follower.step_down(), Err(LogError::NotLeader)));
+    assert!(matches!(follower.step_down(None), Err(LogError::NotLeader)));
     assert_eq!(follow_all(&follower, &shared), 1);
     let next = leader(&other, &shared, 2);
     assert_eq!((next.term(), next.place().seq), (Some(2), Seq(1)));
+}
+
+#[test]
+fn leader_that_steps_down_names_its_successor() {
+    let (env, shared) = (memory(), shared());
+    let log = leader(&env, &shared, 1);
+    put(&log, 1, b"before").unwrap();
+    log.step_down(Some([2; 16])).unwrap();
+    let expected = [(EntryKind::Lead, 1, 0), (EntryKind::Commits, 1, 1), (EntryKind::Renew, 2, 0)];
+    assert_eq!(kinds(&shared), expected);
+    assert_eq!(log.fate(Seq(1)), CommitFate::Confirmed);
+    for (number, is_successor) in [(2, vec![false, false, true]), (3, vec![false; 3])] {
+        let files = memory();
+        let follower = node(&files, &shared, number, None);
+        let entries = shared.read(EntryIndex::ZERO, usize::MAX, Duration::ZERO).unwrap();
+        let found = entries.iter().map(|entry| follow_entry(&follower, entry).unwrap().is_successor);
+        assert_eq!(found.collect::<Vec<_>>(), is_successor, "node {number}");
+    }
 }
 
 #[test]

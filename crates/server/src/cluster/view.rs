@@ -184,13 +184,15 @@ impl Cluster for View {
         }
         let is_live =
             |member: &Member| member.node != self.name && member.heard.is_some_and(|heard| heard < LIVE_TIME);
-        if !self.members().iter().any(is_live) {
+        let newest = self.members().into_iter().filter(is_live).max_by_key(|member| member.seq);
+        let Some(successor) = newest.map(|member| member.node) else {
             let what = format!("no other node has reported within {LIVE_TIME:?}, so none could lead");
             return Err(WireError::exhausted(what));
-        }
-        let term = self.node.step_down()?;
-        tracing::warn!(term, "this node steps down; another one leads next");
-        Ok(SteppedDown { node: self.name.clone(), term, within: self.patience_max })
+        };
+        let name: Option<[u8; 16]> = from_hex(&successor).and_then(|bytes| bytes.try_into().ok());
+        let term = self.node.step_down(name)?;
+        tracing::warn!(term, successor, "this node steps down; another one leads next");
+        Ok(SteppedDown { node: self.name.clone(), term, successor, within: self.patience_max })
     }
 
     fn remove(&self, node: &str) -> Result<RemovedMember, WireError> {

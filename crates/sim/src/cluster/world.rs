@@ -299,7 +299,7 @@ impl World {
         let is_disk = member.disk.is_off() || member.trouble.lock().disk;
         let is_damaged = self.record.lock().history.is_damaged();
         let has_reason = match end {
-            End::Deposed => true,
+            End::Deposed | End::SteppedDown => true,
             End::Stopped { error } => is_disk && !error.to_string().contains("panic"),
             End::Diverged { .. } => is_damaged || member.trouble.lock().has_gap,
             End::Differs { .. } => member.trouble.lock().differs,
@@ -455,8 +455,14 @@ impl World {
             }
             5 => {
                 if let Some(process) = member.process() {
-                    self.note(format!("node {number} is closed"));
-                    self.close(member, &process)?;
+                    if matches!(process.db.role(), Role::Leader { .. }) && self.dice.one_in(2) {
+                        let successor = self.any_member();
+                        self.note(format!("node {number} steps down, for node {}", successor.number));
+                        let _ = process.node.step_down(Some(successor.name));
+                    } else {
+                        self.note(format!("node {number} is closed"));
+                        self.close(member, &process)?;
+                    }
                 }
             }
             6..9 => {

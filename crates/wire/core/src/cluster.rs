@@ -203,7 +203,9 @@ pub struct SteppedDown {
     pub node: String,
     /// The term that has ended.
     pub term: u64,
-    /// Time within which another node leads, if the shared log answers.
+    /// The node that it has asked to lead: of those that have reported lately, one with the newest commit.
+    pub successor: String,
+    /// Time within which another node leads, if the successor does not and the shared log answers.
     pub within: Duration,
 }
 
@@ -252,7 +254,7 @@ pub trait Cluster: Send + Sync {
     /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
     fn report(&self, secret: &str, report: MemberReport) -> Result<TakenReport>;
 
-    /// Gives up leading, so that another node leads. Blocks for an append to the shared log. This node opens its database again
+    /// Gives up leading, so that another node leads. Blocks for appends to the shared log. This node opens its database again
     /// and follows; until another one leads, no node accepts writes.
     ///
     /// # Errors

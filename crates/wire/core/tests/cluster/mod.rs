@@ -172,8 +172,9 @@ impl Cluster for State {
 
     fn step_down(&self) -> Result<SteppedDown, WireError> {
         let term = self.term();
-        self.db.engine().step_down()?;
-        Ok(SteppedDown { node: member(self.number).node, term, within: Duration::from_secs(7) })
+        self.db.engine().step_down(None)?;
+        let (node, successor) = (member(self.number).node, member(3 - self.number).node);
+        Ok(SteppedDown { node, term, successor, within: Duration::from_secs(7) })
     }
 
     fn remove(&self, node: &str) -> Result<RemovedMember, WireError> {

@@ -250,7 +250,10 @@ struct SteppedDownOut {
     node: String,
     /// The term that has ended; the next leader has a larger one.
     term: u64,
-    /// Milliseconds within which another node leads, if the shared log answers.
+    /// The node that it has asked to lead: of those that have reported lately, one with the newest commit.
+    #[schema(example = "0b9e47d26c5b4a39281706f55d3c1f0a")]
+    successor: String,
+    /// Milliseconds within which another node leads, if the successor does not and the shared log answers.
     leads_within_ms: u64,
 }
 
@@ -269,8 +272,8 @@ struct SteppedDownOut {
 )]
 async fn step_down(State(app): State<App>, NoBody: NoBody) -> Result<Json<SteppedDownOut>> {
     let cluster = cluster(&app)?;
-    let SteppedDown { node, term, within } = run_unpinned(|| cluster.step_down())?;
-    Ok(Json(SteppedDownOut { node, term, leads_within_ms: within.as_millis() as u64 }))
+    let SteppedDown { node, term, successor, within } = run_unpinned(|| cluster.step_down())?;
+    Ok(Json(SteppedDownOut { node, term, successor, leads_within_ms: within.as_millis() as u64 }))
 }
 
 #[derive(Deserialize, IntoParams)]

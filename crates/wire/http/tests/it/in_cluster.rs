@@ -236,7 +236,9 @@ async fn leader_steps_down_on_request_and_other_nodes_refuse() {
     assert!(pair.sent.take().is_empty(), "the node that was named is meant");
     post(&pair.leader, path, &[], "{}").await.refused(400, "invalid_argument");
     let stepped = pair.leader.request("POST", path, &[], b"").await.ok();
-    assert_eq!(stepped, json!({ "node": format!("{:032x}", 1), "term": 1, "leads_within_ms": 7000 }));
+    let (node, successor) = (format!("{:032x}", 1), format!("{:032x}", 2));
+    let expected = json!({ "node": node, "term": 1, "successor": successor, "leads_within_ms": 7000 });
+    assert_eq!(stepped, expected);
     pair.leader.request("POST", path, &[], b"").await.refused(503, "not_leader");
     post(&pair.leader, "/v1/stores/shop/events", &[], &event()).await.refused(503, "not_leader");
     let alone = Server::start().await;
