@@ -117,9 +117,7 @@ impl Audit {
         settings: &Settings,
         random: impl FnOnce() -> u64,
     ) -> Option<HashBody> {
-        let Some((seq, hash)) = own.marks.last().copied() else {
-            return None;
-        };
+        let (seq, hash) = own.marks.last().copied()?;
         if own.origin == 0 {
             // Nodes have nothing to compare yet: this is where their sums begin to agree.
             return Some(HashBody::Effects { origin: random().max(1), seq, hash });
