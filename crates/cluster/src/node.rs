@@ -320,11 +320,6 @@ impl Node {
         if entries.is_empty() {
             return self.wait_or_campaign(state, now);
         }
-        // A full answer may leave some out.
-        let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
-        if bytes < self.settings.read_bytes {
-            state.caught_up = now;
-        }
         let mut is_successor = false;
         for entry in &entries {
             match self.engine().follow(entry) {
@@ -335,6 +330,11 @@ impl Node {
             }
         }
         state.heard_at(now, &self.settings);
+        // A full answer leaves some out, and so may another one: those that would have made it too long.
+        let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
+        if bytes < self.settings.read_bytes && state.index >= state.newest {
+            state.caught_up = now;
+        }
         state.newest = state.newest.max(state.index);
         if is_successor {
             return self.campaign(state, now);

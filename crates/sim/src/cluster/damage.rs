@@ -1,13 +1,17 @@
 //! The end of a phase: all nodes agree. Or the shared log is damaged, and no node that has seen more continues.
 
+use std::sync::Arc;
+
 use ropewalk::cluster::Role;
 use ropewalk_log::LogId;
 use ropewalk_log::shared::{Entry, EntryIndex, SharedLog as _};
 
-use crate::cluster::member::Member;
+use crate::cluster::member::{Member, Process};
 use crate::cluster::world::{LEASE, World};
 use crate::events::scenario::{Bug, Check, ensure};
 
+/// Most steps of a node that lags in one turn.
+const CATCH_UP_STEPS: u64 = 8;
 /// Turns in which a cluster without faults has to agree.
 pub(super) const TURNS_MAX: u64 = 4_000;
 
@@ -58,6 +62,7 @@ impl World {
         for member in self.members() {
             self.boot(member)?;
             self.step(member)?;
+            self.catch_up(member)?;
             if self.dice.one_in(4) {
                 self.report_hashes(member)?;
             }
@@ -70,6 +75,17 @@ impl World {
         }
         self.advance(self.dice.between(1, 200));
         self.check()
+    }
+
+    /// A node that reads few bytes at a time reads more often than the leader appends.
+    fn catch_up(&self, member: &Member) -> Check {
+        for _ in 0..CATCH_UP_STEPS {
+            let lags = |process: Arc<Process>| process.node.status().lag_entries > 0;
+            if member.process().is_some_and(lags) {
+                self.step(member)?;
+            }
+        }
+        Ok(())
     }
 
     fn has_agreed(&self) -> bool {
@@ -242,12 +258,13 @@ impl World {
 }
 
 /// A machine, for a message.
-fn state(member: &Member) -> String {
+pub(super) fn state(member: &Member) -> String {
     let trouble = member.trouble.lock();
     match (member.process(), &trouble.ended) {
         (Some(process), _) => {
             let place = process.db.engine().place();
-            format!("{:?} at entry {}, commit {}", process.db.role(), place.index, process.db.seq())
+            let (role, seq, lag) = (process.db.role(), process.db.seq(), process.node.status().lag_entries);
+            format!("{role:?} at entry {}, commit {seq}, lag {lag}; {}", place.index, process.node.hash_report())
         }
         (None, Some(end)) => format!("ended: {end}"),
         (None, None) => "down".to_owned(),
