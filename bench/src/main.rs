@@ -180,6 +180,9 @@ fn main() -> Result<ExitCode> {
             let ours = std::env::current_exe().context("finding this program")?;
             let beside = ours.parent().unwrap_or(Path::new(".")).to_path_buf();
             let data = data.unwrap_or_else(|| beside.join("bench-data"));
+            fs::create_dir_all(&data)?;
+            let lock = fs::File::create(data.join("lock"))?;
+            ensure!(lock.try_lock().is_ok(), "another benchmark uses {}", data.display());
             let rivals = beside.join("ropewalk-rivals");
             let harness = Harness { data, rivals, ours, quick };
             let report = harness.run(&plan, name.report_machine(), &mut |line| eprintln!("{line}"))?;

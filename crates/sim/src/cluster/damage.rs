@@ -11,7 +11,7 @@ use crate::cluster::world::{LEASE, World};
 use crate::events::scenario::{Bug, Check, ensure};
 
 /// Most steps of a node that lags in one turn.
-const CATCH_UP_STEPS: u64 = 8;
+const CATCH_UP_STEPS: u64 = 64;
 /// Turns in which a cluster without faults has to agree.
 pub(super) const TURNS_MAX: u64 = 4_000;
 

@@ -26,6 +26,8 @@ const RECORD_HEADER: usize = 32;
 const LOG_ID: core::ops::Range<usize> = 16..32;
 /// Turns in which commits come that the node has not flushed.
 const TURNS: u64 = 12;
+/// Turns with many commits after the change.
+const MANY_WRITES: u64 = 100;
 
 impl World {
     /// Changes the contents of one node. It stops; with an empty disk it comes back.
@@ -42,9 +44,10 @@ impl World {
         if self.dice.one_in(2) {
             self.let_lead(member)?;
         }
-        for _ in 0..TURNS_MAX {
+        for turn in 0..TURNS_MAX {
             self.turn()?;
-            if self.dice.one_in(2) {
+            // Few later: a pass is to reach the end of the contents.
+            if self.dice.one_in(if turn < MANY_WRITES { 2 } else { 16 }) {
                 self.write()?;
             }
             if member.trouble.lock().ended.is_some() {

@@ -454,15 +454,16 @@ impl World {
                 self.end_process(member, false);
             }
             5 => {
-                if let Some(process) = member.process() {
-                    if matches!(process.db.role(), Role::Leader { .. }) && self.dice.one_in(2) {
-                        let successor = self.any_member();
-                        self.note(format!("node {number} steps down, for node {}", successor.number));
-                        let _ = process.node.step_down(Some(successor.name));
-                    } else {
-                        self.note(format!("node {number} is closed"));
-                        self.close(member, &process)?;
-                    }
+                if self.dice.one_in(2)
+                    && let Some(used) = member.begin()
+                    && matches!(used.process.db.role(), Role::Leader { .. })
+                {
+                    let successor = self.any_member();
+                    self.note(format!("node {number} steps down, for node {}", successor.number));
+                    let _ = used.process.node.step_down(Some(successor.name));
+                } else if let Some(process) = member.process() {
+                    self.note(format!("node {number} is closed"));
+                    self.close(member, &process)?;
                 }
             }
             6..9 => {

@@ -323,6 +323,11 @@ pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
     nothing_else(&rest, empty)
 }
 
+/// True with GROUP BY, which may be that of no keys.
+pub(crate) fn has_group_by(select: &ast::Select) -> bool {
+    matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if !keys.is_empty())
+}
+
 /// The expressions of LIMIT and OFFSET; WITH TIES is rejected unless `may_tie`.
 pub(crate) fn limit_and_offset(
     query: &ast::Query,
@@ -656,7 +661,7 @@ impl<'a> Planner<'a> {
         if aggregates.iter().any(Aggregate::is_of_sets) {
             return Err(unsupported("GROUPING"));
         }
-        let grouped = !group_keys.is_empty() || !aggregates.is_empty() || having.is_some();
+        let grouped = has_group_by(select) || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
             let over = output.iter().chain(orders.iter().map(|order| &order.expr)).chain(&having);
             add_determined(over, &mut group_keys, &scope);

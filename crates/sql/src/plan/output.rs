@@ -76,7 +76,9 @@ impl Planner<'_> {
         if !modifiers.is_empty() {
             return Err(unsupported("GROUP BY with a modifier"));
         }
-        keys.iter().map(|key| Ok(self.group_key(key, scope, projected)?.0)).collect()
+        // GROUP BY () has no keys and one group.
+        let keys = keys.iter().filter(|key| !matches!(key, ast::Expr::Tuple(parts) if parts.is_empty()));
+        keys.map(|key| Ok(self.group_key(key, scope, projected)?.0)).collect()
     }
 
     /// Binds the condition of HAVING.

@@ -27,20 +27,14 @@ pub(crate) struct Bounded {
 
 impl Bounded {
     /// The dialect for a text with these tokens.
-    pub(crate) fn of<'a>(tokens: impl ExactSizeIterator<Item = &'a Token>) -> Self {
+    pub(crate) fn of(tokens: &[TokenWithSpan]) -> Self {
         let left = AtomicUsize::new(BEGUN + BEGUN_EACH * tokens.len());
-        let mut tokens = tokens;
-        let has_named_arguments = tokens.any(|token| match token {
+        let has_named_arguments = tokens.iter().any(|token| match &token.token {
             Token::RArrow | Token::Assignment | Token::Colon => true,
             Token::Word(word) => word.keyword == Keyword::VALUE,
             _ => false,
         });
         Self { left, has_named_arguments }
-    }
-
-    /// Like [`Bounded::of`].
-    pub(crate) fn of_spans(tokens: &[TokenWithSpan]) -> Self {
-        Self::of(tokens.iter().map(|token| &token.token))
     }
 
     /// True when a text was rejected because of its attempts.

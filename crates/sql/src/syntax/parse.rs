@@ -14,6 +14,8 @@ use crate::syntax::statements::{self, Utility};
 pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
 /// Maximum nesting that the parser follows.
 pub(crate) const DEPTH_MAX: usize = 60;
+/// Bytes of stack for that nesting. The frames of debug builds, in which the parser is not optimised, are large.
+const STACK_NEEDED: usize = if cfg!(debug_assertions) { 16 << 20 } else { 1 << 20 };
 /// Maximum number of statements in one text.
 const STATEMENTS_MAX: usize = 10_000;
 /// Estimated bytes of a plan for each token of its text.
@@ -332,16 +334,26 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
             statements.push(Statement::Utility(utility));
             continue;
         }
-        let bounded = Bounded::of_spans(&part);
-        let mut parser =
-            Parser::new(&bounded).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
-        let mut parsed = parser.parse_statements().map_err(|error| refused(&bounded, error))?;
+        let mut parsed = parsed(part)?;
         if let (Some(overriding), Some(statement)) = (overriding, parsed.first_mut()) {
             crate::syntax::overriding::mark(statement, overriding);
         }
         statements.extend(parsed.into_iter().map(Statement::Sql));
     }
     Ok(statements)
+}
+
+/// The statements of some tokens. Takes a larger stack for nested ones if little of that of the thread is left.
+///
+/// # Errors
+/// 42601, 54001.
+pub(crate) fn parsed(tokens: Vec<TokenWithSpan>) -> Result<Vec<ast::Statement>> {
+    stacker::maybe_grow(STACK_NEEDED, 2 * STACK_NEEDED, || {
+        let dialect = Bounded::of(&tokens);
+        let mut parser =
+            Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+        parser.parse_statements().map_err(|error| refused(&dialect, error))
+    })
 }
 
 /// The single statement of a text.

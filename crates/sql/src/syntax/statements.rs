@@ -4,14 +4,12 @@
 //! The first words decide whether a statement belongs here; all others go to the parser.
 
 use sqlparser::ast;
-use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::error::{Result, SqlError, state};
 use crate::syntax::copy_statement::{Copied, CopyStatement, Direction};
 use crate::syntax::cursor_syntax;
 use crate::syntax::cursor_syntax::{Declare, Fetch};
-use crate::syntax::dialect::Bounded;
 use crate::syntax::projections::{self, ProjectionStatement};
 
 /// A utility statement.
@@ -465,15 +463,8 @@ impl<'t> Words<'t> {
     }
 
     fn parsed(tokens: &[&Token], command: &str) -> Result<ast::Query> {
-        let tokens: Vec<Token> = tokens.iter().map(|token| (*token).clone()).collect();
-        let dialect = Bounded::of(tokens.iter());
-        let mut parser =
-            Parser::new(&dialect).with_recursion_limit(crate::syntax::parse::DEPTH_MAX).with_tokens(tokens);
-        match parser
-            .parse_statements()
-            .map_err(|error| crate::syntax::parse::refused(&dialect, error))?
-            .as_mut_slice()
-        {
+        let tokens = tokens.iter().map(|token| TokenWithSpan::wrap((*token).clone())).collect();
+        match crate::syntax::parse::parsed(tokens)?.as_mut_slice() {
             [ast::Statement::Query(query)] => Ok((**query).clone()),
             _ => Err(SqlError::unsupported(
                 format!("{command} of a statement that is no query"),
@@ -777,11 +768,7 @@ fn merge(words: &mut Words<'_>) -> Result<Utility> {
         tokens.push(token.clone());
         words.place += 1;
     }
-    let dialect = Bounded::of(tokens.iter());
-    let mut parser =
-        Parser::new(&dialect).with_recursion_limit(crate::syntax::parse::DEPTH_MAX).with_tokens(tokens);
-    let mut parsed =
-        parser.parse_statements().map_err(|error| crate::syntax::parse::refused(&dialect, error))?;
+    let mut parsed = crate::syntax::parse::parsed(tokens.into_iter().map(TokenWithSpan::wrap).collect())?;
     match (parsed.pop(), parsed.is_empty()) {
         (Some(ast::Statement::Merge(merge)), true) => {
             Ok(Utility::Merge(Box::new(MergeStatement { merge, idle })))

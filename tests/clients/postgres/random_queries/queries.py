@@ -267,7 +267,10 @@ class Queries:
         where = None
         if random.randrange(3):
             where = self.expressions.make("bool", scope, depth)
-        if grouped is None and not plain and random.randrange(4) == 0:
+        joined = self.joined(columns, outer) if random.randrange(3) == 0 else None
+        if joined is not None:
+            where = joined if where is None else text("bool", "({} AND {})", joined, where)
+        if grouped is None and not plain and random.randrange(4 if joined is None else 2) == 0:
             grouped = random.choice(["one", "by", "by", "by"])
         if grouped:
             return self.grouped(types, node, scope, where, depth, grouped)
@@ -285,6 +288,16 @@ class Queries:
             query = self.built(types, items, "", node, where, f" ORDER BY {places}")
             return self.parenthesized(Node("query", "SELECT DISTINCT ON (", first, ")", *query.parts[2:]), types)
         return self.built(types, items, head, node, where, "")
+
+    def joined(self, columns, outer):
+        """A column equals one of the query around, or nothing that it has: then the subquery sees no rows. `None` at the top."""
+        around = outer.columns if outer is not None else []
+        pairs = [(own, other, ty) for own, ty in columns for other, of in around if ty == of and ty in ("int4", "int8", "text", "date")]
+        if not pairs:
+            return None
+        own, other, ty = self.random.choice(pairs)
+        shift = " + 1000" if ty in ("int4", "int8") and self.random.randrange(3) == 0 else ""
+        return Node("bool", f"({own} = {other}{shift})")
 
     def parenthesized(self, query, types):
         node = Node("query", "SELECT * FROM (", query, f") AS {self.fresh('q')} ({', '.join(f'x{n}' for n in range(len(types)))})")

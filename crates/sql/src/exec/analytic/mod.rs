@@ -18,7 +18,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DataFusionError};
-use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as Df, GroupingSet, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
@@ -270,6 +270,36 @@ impl Planner<'_> {
         whole.subqueries.push(Sub { plan: relation.plan, asked, column, folded });
         Ok((whole.subqueries.len() - 1, ty))
     }
+}
+
+/// Rejects a correlated subquery with a group of no keys, which has a row for no rows: the engine joins it, and a join adds
+/// no rows. Only for the value of a subquery `is_value` it adds that of the aggregates.
+fn check_groups(plan: &LogicalPlan, is_value: bool) -> Result<()> {
+    let is_none = |expr: &Df| match expr {
+        Df::GroupingSet(GroupingSet::GroupingSets(sets)) => sets.iter().any(Vec::is_empty),
+        _ => false,
+    };
+    let is_value = match plan {
+        // A lateral relation reads its neighbours, and was checked with them.
+        LogicalPlan::Subquery(_) => return Ok(()),
+        LogicalPlan::Aggregate(found) => {
+            let has_row = found.group_expr.is_empty() || found.group_expr.iter().any(is_none);
+            if has_row
+                && !(is_value && found.group_expr.is_empty())
+                && !found.input.all_out_ref_exprs().is_empty()
+            {
+                return Err(unsupported("a group of no keys over rows of the enclosing query"));
+            }
+            false
+        }
+        // It adds nothing to a value that reads no aggregate.
+        LogicalPlan::Projection(found) => {
+            is_value && found.expr.iter().all(|expr| !expr.column_refs().is_empty())
+        }
+        LogicalPlan::SubqueryAlias(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => is_value,
+        _ => false,
+    };
+    plan.inputs().into_iter().try_for_each(|input| check_groups(input, is_value))
 }
 
 /// Rejects a correlated subquery where an outer join may add NULLs. The engine moves such a condition above

@@ -322,10 +322,7 @@ impl Planner<'_> {
             stage.plan = self.filtered(stage.plan, &conjuncts, &stage.cols)?;
         }
         let mut clauses = self.bind_clauses(select, order, &scope)?;
-        // GROUP BY () has no keys and one group.
-        let has_keys =
-            matches!(&select.group_by, ast::GroupByExpr::Expressions(items, _) if !items.is_empty());
-        if has_keys || !clauses.aggregates.is_empty() || clauses.having.is_some() {
+        if crate::plan::has_group_by(select) || !clauses.aggregates.is_empty() || clauses.having.is_some() {
             stage = self.group_rows(stage, &mut clauses, &scope)?;
         }
         if !clauses.windows.is_empty() {

@@ -206,7 +206,7 @@ impl Planner<'_> {
         if aggregates.iter().any(Aggregate::is_of_sets) {
             return Err(unsupported("GROUPING"));
         }
-        let groups = if group_keys.is_empty() && aggregates.is_empty() && having.is_none() {
+        let groups = if !crate::plan::has_group_by(select) && aggregates.is_empty() && having.is_none() {
             None
         } else {
             let exprs = orders.iter().map(|order| &order.expr).chain(&distinct_on).chain(&having);
