@@ -178,7 +178,10 @@ impl Audit {
             if now >= after(since, settings.hash_time) {
                 let cause = match others.iter().filter(|hash| **hash != own.hash).count() {
                     0 if others.is_empty() => "no other node has reported a hash of the slice".to_owned(),
-                    0 => format!("only {} of {nodes} nodes have reported a hash of the slice", others.len() + 1),
+                    0 => format!(
+                        "only {} of {nodes} nodes have reported a hash of the slice",
+                        others.len() + 1
+                    ),
                     _ => format!("no more than half of {nodes} nodes have the same contents of the slice"),
                 };
                 self.fail(cause, now, settings);

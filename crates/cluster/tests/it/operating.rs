@@ -84,7 +84,7 @@ fn successor_of_a_leader_that_steps_down_leads_at_once() {
     assert!(matches!(third.node.status().role, Role::Follower { .. }), "it is not named");
     assert!(matches!(second.step(), Done::Led { term: 2 }));
     assert_eq!(second.put(b"third"), second.node.status().seq);
-    // A node that reads the name later finds that the log goes on.
+    // A node that reads the name later finds that the log continues.
     let named = Stepped::new(&log, 2);
     assert!(!matches!(named.step(), Done::Led { .. }));
     third.follow_all();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ropewalk_base::{ContentHash, Lsn, Seq};
 use ropewalk_log::shared::{
-    ChainHash, CommitFate, ENTRY_OVERHEAD, Entry, EntryFollowed, EntryIndex, EntryKind, HashBody, MemorySharedLog,
-    NodeSettings, Place, ReplicatedLog, SavedPlace, SharedCall, SharedEntry, SharedFault, SharedLog,
-    SlicePart, commits,
+    ChainHash, CommitFate, ENTRY_OVERHEAD, Entry, EntryFollowed, EntryIndex, EntryKind, HashBody,
+    MemorySharedLog, NodeSettings, Place, ReplicatedLog, SavedPlace, SharedCall, SharedEntry, SharedFault,
+    SharedLog, SlicePart, commits,
 };
 use ropewalk_log::{CommitLog, LogError, LogId, Record};
 use ropewalk_vfs::Env;

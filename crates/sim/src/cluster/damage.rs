@@ -264,7 +264,11 @@ pub(super) fn state(member: &Member) -> String {
         (Some(process), _) => {
             let place = process.db.engine().place();
             let (role, seq, lag) = (process.db.role(), process.db.seq(), process.node.status().lag_entries);
-            format!("{role:?} at entry {}, commit {seq}, lag {lag}; {}", place.index, process.node.hash_report())
+            format!(
+                "{role:?} at entry {}, commit {seq}, lag {lag}; {}",
+                place.index,
+                process.node.hash_report()
+            )
         }
         (None, Some(end)) => format!("ended: {end}"),
         (None, None) => "down".to_owned(),

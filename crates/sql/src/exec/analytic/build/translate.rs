@@ -15,10 +15,10 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 
 use crate::error::Result;
-use crate::exec::analytic::{check_groups, check_outer_joins};
 use crate::exec::analytic::kernel::arithmetic::checked;
 use crate::exec::analytic::kernel::convert::{compares, data_type, literal};
 use crate::exec::analytic::kernel::scalar::{Around, RowExpr, order_key, order_letters};
+use crate::exec::analytic::{check_groups, check_outer_joins};
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::{Expr, bug};
 use crate::plan::Asked;
