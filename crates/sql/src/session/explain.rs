@@ -7,6 +7,7 @@ use crate::dml::model::ModelWrite;
 use crate::dml::write::{Found, Source};
 use crate::error::{Result, SqlError, state};
 use crate::plan::{Asked, Groups, Select, Subquery};
+use crate::session::explain_formats::Format;
 use crate::session::prepared::Plan;
 
 /// The value of an option; `None` if it is not a boolean.
@@ -32,12 +33,12 @@ pub(crate) fn analyzes(analyze: bool, options: &[ast::UtilityOption]) -> Result<
         };
         let value = truth(option);
         match (name.as_str(), value) {
-            ("format", _)
-                if option
-                    .arg
-                    .as_ref()
-                    .is_some_and(|given| given.to_string().eq_ignore_ascii_case("text")) => {}
-            ("format", _) => return refused("the plan is text: use FORMAT TEXT"),
+            ("format", _) if Format::of(std::slice::from_ref(option)).is_some() => {}
+            ("format", _) => {
+                let given = option.arg.as_ref().map(ToString::to_string).unwrap_or_default();
+                let message = format!("unrecognized value for EXPLAIN option \"format\": \"{given}\"");
+                return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+            }
             ("analyze", Some(value)) => analyzes = value,
             ("timing", Some(true)) => is_timed = true,
             ("costs" | "verbose" | "buffers" | "wal" | "settings" | "summary", Some(false)) => {}
@@ -62,6 +63,15 @@ pub(crate) fn analyzes(analyze: bool, options: &[ast::UtilityOption]) -> Result<
         return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
     }
     Ok(analyzes)
+}
+
+/// The format that a statement asks for.
+pub(crate) fn format(statement: Option<&ast::Statement>) -> Format {
+    let options = match statement {
+        Some(ast::Statement::Explain { options, .. }) => options.as_deref().unwrap_or_default(),
+        _ => &[],
+    };
+    Format::of(options).unwrap_or(Format::Text)
 }
 
 /// The lines that EXPLAIN returns.

@@ -16,6 +16,7 @@ pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod event_statement;
 pub(crate) mod explain;
+mod explain_formats;
 pub(crate) mod notify;
 pub(crate) mod parsed;
 pub(crate) mod plan_cache;

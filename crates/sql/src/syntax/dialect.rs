@@ -64,25 +64,65 @@ fn both_ways(between: Expr, is_symmetric: bool, negated: bool) -> Expr {
     if negated { Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(all) } } else { all }
 }
 
+/// True for the word ISNULL, which the parser does not know as a keyword.
+fn is_isnull(token: &Token) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("isnull"))
+}
+
 impl Dialect for Bounded {
     fn dialect(&self) -> TypeId {
         PostgreSqlDialect {}.type_id()
     }
 
-    fn parse_prefix(&self, _parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    /// Counts attempts, and parses operators before their operand: the parser lets `-` bind looser than `^`, and `~`, `@`,
+    /// `|/` and `||/` closer than `+`.
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         let left = self.left.load(Ordering::Relaxed).saturating_sub(1);
         self.left.store(left, Ordering::Relaxed);
-        (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
+        if left == 0 {
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        }
+        let (op, binding) = match parser.peek_token_ref().token {
+            Token::Minus => (UnaryOperator::Minus, Precedence::AtTz),
+            Token::Plus => (UnaryOperator::Plus, Precedence::AtTz),
+            Token::Tilde => (UnaryOperator::BitwiseNot, Precedence::PgOther),
+            Token::AtSign => (UnaryOperator::PGAbs, Precedence::PgOther),
+            Token::PGSquareRoot => (UnaryOperator::PGSquareRoot, Precedence::PgOther),
+            Token::PGCubeRoot => (UnaryOperator::PGCubeRoot, Precedence::PgOther),
+            _ => return None,
+        };
+        parser.next_token();
+        let operand = parser.parse_subexpr(self.prec_value(binding));
+        Some(operand.map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }))
     }
 
-    /// Parses BETWEEN SYMMETRIC, which the parser does not know.
+    fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
+        if is_isnull(&parser.peek_token_ref().token) {
+            return Some(Ok(self.prec_value(Precedence::Is)));
+        }
+        PostgreSqlDialect {}.get_next_precedence(parser)
+    }
+
+    /// Parses BETWEEN SYMMETRIC and ISNULL, which the parser does not know, and IS DISTINCT FROM, whose right side it reads
+    /// beyond AND and OR.
     fn parse_infix(
         &self,
         parser: &mut Parser<'_>,
         expr: &Expr,
         _precedence: u8,
     ) -> Option<Result<Expr, ParserError>> {
-        use Keyword::{ASYMMETRIC, BETWEEN, NOT, SYMMETRIC};
+        use Keyword::{ASYMMETRIC, BETWEEN, DISTINCT, FROM, IS, NOT, SYMMETRIC};
+        for (negated, words) in [(false, &[IS, DISTINCT, FROM][..]), (true, &[IS, NOT, DISTINCT, FROM])] {
+            if parser.parse_keywords(words) {
+                let (left, right) = (Box::new(expr.clone()), parser.parse_subexpr(self.prec_value(Precedence::Is)));
+                let whole = if negated { Expr::IsNotDistinctFrom } else { Expr::IsDistinctFrom };
+                return Some(right.map(|right| whole(left, Box::new(right))));
+            }
+        }
+        if is_isnull(&parser.peek_token_ref().token) {
+            parser.next_token();
+            return Some(Ok(Expr::IsNull(Box::new(expr.clone()))));
+        }
         for (negated, is_symmetric, words) in [
             (false, true, &[BETWEEN, SYMMETRIC][..]),
             (true, true, &[NOT, BETWEEN, SYMMETRIC]),
@@ -110,7 +150,6 @@ impl Dialect for Bounded {
         supports_unicode_string_literal() -> bool;
         is_reserved_for_identifier(kw: Keyword) -> bool;
         is_custom_operator_part(ch: char) -> bool;
-        get_next_precedence(parser: &Parser<'_>) -> Option<Result<u8, ParserError>>;
         supports_filter_during_aggregation() -> bool;
         supports_group_by_expr() -> bool;
         prec_value(prec: Precedence) -> u8;

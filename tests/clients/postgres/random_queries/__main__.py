@@ -26,6 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
+from chains import chain  # noqa: E402
 from cluster import Cluster, is_installed  # noqa: E402
 from compare import EXECUTORS, OUR_PATIENCE, PATIENCE, Client, Lost, difference, order_difference, reason  # noqa: E402
 from queries import Queries  # noqa: E402
@@ -142,7 +143,7 @@ class Run:
         queries = Queries(generator, made)
         for place in range(QUERIES):
             try:
-                node = queries.statement()
+                node = queries.statement() if generator.randrange(6) else self.chain(generator)
             except RecursionError:
                 continue
             if node.size() > 8000:
@@ -150,6 +151,13 @@ class Run:
             way = generator.choice(WAYS)
             self.query(node, made, zone, way, f"{self.name}/{number} query {place}, {way}")
             yield
+
+    def chain(self, generator):
+        """A chain of operators whose types fit together."""
+        while True:
+            node = chain(generator)
+            if self.peers.theirs.ask(node.sql()).state is None:
+                return node
 
     def query(self, node, made, zone, way, title):
         sql = node.sql()

@@ -282,6 +282,10 @@ fn check_groups(plan: &LogicalPlan, is_value: bool) -> Result<()> {
     let is_value = match plan {
         // A lateral relation reads its neighbours, and was checked with them.
         LogicalPlan::Subquery(_) => return Ok(()),
+        // The engine would apply the condition on these rows after it.
+        LogicalPlan::Window(found) if !found.input.all_out_ref_exprs().is_empty() => {
+            return Err(unsupported("a window function over rows of the enclosing query"));
+        }
         LogicalPlan::Aggregate(found) => {
             let has_row = found.group_expr.is_empty() || found.group_expr.iter().any(is_none);
             if has_row

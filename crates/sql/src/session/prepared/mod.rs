@@ -38,6 +38,8 @@ use crate::limits::quota::Taken;
 use crate::plan::locking::{Locking, unskippable};
 use crate::plan::{Select, SetConfig, Subquery};
 use crate::session::copy::CopyPlan;
+use crate::session::explain;
+use crate::session::explain_formats::Format;
 use crate::session::notify::NotifyCall;
 use crate::session::rights::StatementKind;
 use crate::syntax::cursor_syntax::Declare;
@@ -445,10 +447,18 @@ impl Prepared {
             Ok(true)
         })?;
         if query.is_explain() {
-            return Ok(explained(lines, columns));
+            return Ok(self.explained(lines));
         }
         let count = Some(rows.len() as u64);
         Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") })
+    }
+
+    /// The result of EXPLAIN with these lines.
+    fn explained(&self, lines: Vec<String>) -> Outcome {
+        let format = explain::format(self.statement.sql());
+        let value = |text: String| if format == Format::Json { Value::json(text) } else { Value::text(text) };
+        let rows = format.rows(lines).into_iter().map(|text| vec![value(text)]).collect();
+        Outcome { columns: self.columns.clone(), rows, ..Outcome::of("EXPLAIN") }
     }
 
     /// Runs `select`, which is its SELECT with additional columns.
@@ -542,7 +552,7 @@ impl Prepared {
                 let taken = clock.wall_micros().saturating_sub(start);
                 let mut lines = lines.clone();
                 lines.push(format!("Rows: {count}, time: {:.3} ms", taken as f64 / 1000.0));
-                return Ok(explained(lines, self.columns.clone()));
+                return Ok(self.explained(lines));
             }
             Plan::Whole(query) => return self.run_whole(query, access, cx, budget),
             Plan::Small(node) => {
@@ -550,7 +560,7 @@ impl Prepared {
                 let count = Some(rows.len() as u64);
                 return Ok(Outcome { count, columns: self.columns.clone(), rows, ..Outcome::of("SELECT") });
             }
-            Plan::Explain(lines) => return Ok(explained(lines.clone(), self.columns.clone())),
+            Plan::Explain(lines) => return Ok(self.explained(lines.clone())),
             Plan::Append(append) => {
                 let count = append.run(&self.parameters, access, cx, budget)?;
                 let rows = (0..count).map(|_| vec![Value::Null]).collect();
@@ -608,11 +618,6 @@ fn selected(
     budget: &Budget,
 ) -> Result<Vec<Record>> {
     budget.collect_rows(|sink| point::run(select, access, cx, budget, sink))
-}
-
-fn explained(lines: Vec<String>, columns: Option<Arc<[ResultColumn]>>) -> Outcome {
-    let rows = lines.into_iter().map(|line| vec![Value::text(line)]).collect();
-    Outcome { columns, rows, ..Outcome::of("EXPLAIN") }
 }
 
 /// Converts a parameter to the type that the statement expects.

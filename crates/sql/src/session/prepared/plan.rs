@@ -28,6 +28,7 @@ use crate::plan::locking::Locking;
 use crate::plan::{Planner, Select, check_width, hoist_locks};
 use crate::session::copy::CopyPlan;
 use crate::session::notify::NotifyCall;
+use crate::session::explain_formats::Format;
 use crate::session::{explain, rights};
 use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
@@ -206,8 +207,10 @@ impl Prepared {
                 format: None,
                 options,
             } => {
-                let analyze = explain::analyzes(*analyze, options.as_deref().unwrap_or_default())?;
-                Self::plan_explain(statement, analyze, planner)
+                let options = options.as_deref().unwrap_or_default();
+                let analyze = explain::analyzes(*analyze, options)?;
+                let ty = if Format::of(options) == Some(Format::Json) { Type::JSON } else { Type::TEXT };
+                Self::plan_explain(statement, (analyze, ty), planner)
             }
             ast::Statement::Explain { .. } => {
                 Err(SqlError::unsupported("this form of EXPLAIN", "use EXPLAIN (options) statement"))
@@ -362,8 +365,12 @@ impl Prepared {
         }
     }
 
-    fn plan_explain(statement: &ast::Statement, analyze: bool, planner: &mut Planner<'_>) -> Result<Planned> {
-        let column = Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT }].into());
+    fn plan_explain(
+        statement: &ast::Statement,
+        (analyze, ty): (bool, Type),
+        planner: &mut Planner<'_>,
+    ) -> Result<Planned> {
+        let column = Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty }].into());
         let (plan, _) = Self::plan_sql(statement, planner)?;
         let plan = match (plan, statement) {
             (Plan::Select(select), ast::Statement::Query(query))

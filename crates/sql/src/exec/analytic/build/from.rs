@@ -154,7 +154,10 @@ impl Planner<'_> {
         }
         if let Some((name, alias, arguments)) = plain_table(factor) {
             let (relation, own, key) = match arguments {
-                None => self.named_relation(name)?,
+                None => {
+                    let (relation, own, key) = self.named_relation(name)?;
+                    (self.renamed(relation)?, own, key)
+                }
                 Some(arguments) => {
                     let (mut relation, own) = self.table_function(name, arguments)?;
                     // The alias of a single-column function also names the column.
@@ -312,6 +315,18 @@ impl Planner<'_> {
         let names = fields.into_iter().map(|(name, _)| name).collect();
         let open = vec![false; cols.len()];
         Ok(Relation { plan, cols, names, open, sorted: None })
+    }
+
+    /// In a subquery: the relation with columns of names that no other has. The engine joins a subquery under one name, in which
+    /// it takes the columns `k` of two relations for one.
+    fn renamed(&mut self, relation: Relation) -> Result<Relation> {
+        let is_bare = relation.cols.iter().all(|col| col.column.relation.is_none());
+        if is_bare || self.whole()?.outer.is_empty() {
+            return Ok(relation);
+        }
+        let exprs = relation.cols.iter().map(|col| (col.expr(), col.form.clone(), col.ty)).collect();
+        let (plan, cols) = self.projected(relation.plan, exprs)?;
+        Ok(Relation { plan, cols, sorted: None, ..relation })
     }
 
     /// A function in FROM, over constants.
