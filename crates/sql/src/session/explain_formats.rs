@@ -157,7 +157,15 @@ mod tests {
     use super::*;
 
     fn lines() -> Vec<String> {
-        let lines = ["Limit", "  Sort (1 keys)", "    a < \"b\"", "  Filter", "Subquery 1", "  t Get", "Rows: 2, time: 1 ms"];
+        let lines = [
+            "Limit",
+            "  Sort (1 keys)",
+            "    a < \"b\"",
+            "  Filter",
+            "Subquery 1",
+            "  t Get",
+            "Rows: 2, time: 1 ms",
+        ];
         lines.map(str::to_owned).to_vec()
     }
 

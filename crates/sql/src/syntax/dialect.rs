@@ -114,7 +114,8 @@ impl Dialect for Bounded {
         use Keyword::{ASYMMETRIC, BETWEEN, DISTINCT, FROM, IS, NOT, SYMMETRIC};
         for (negated, words) in [(false, &[IS, DISTINCT, FROM][..]), (true, &[IS, NOT, DISTINCT, FROM])] {
             if parser.parse_keywords(words) {
-                let (left, right) = (Box::new(expr.clone()), parser.parse_subexpr(self.prec_value(Precedence::Is)));
+                let (left, right) =
+                    (Box::new(expr.clone()), parser.parse_subexpr(self.prec_value(Precedence::Is)));
                 let whole = if negated { Expr::IsNotDistinctFrom } else { Expr::IsDistinctFrom };
                 return Some(right.map(|right| whole(left, Box::new(right))));
             }
