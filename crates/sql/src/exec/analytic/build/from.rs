@@ -324,8 +324,13 @@ impl Planner<'_> {
         if is_bare || self.whole()?.outer.is_empty() {
             return Ok(relation);
         }
-        let exprs = relation.cols.iter().map(|col| (col.expr(), col.form.clone(), col.ty)).collect();
-        let (plan, cols) = self.projected(relation.plan, exprs)?;
+        let whole = self.whole()?;
+        let renamed = |col: &Col| {
+            let column = Column::from_name(format!("{}{}", col.column.name, whole.fresh('#')));
+            (col.expr().alias(&column.name), Col { column, ..col.clone() })
+        };
+        let (exprs, cols): (Vec<Df>, Vec<Col>) = relation.cols.iter().map(renamed).unzip();
+        let plan = built(LogicalPlanBuilder::from(relation.plan).project(exprs).and_then(|b| b.build()))?;
         Ok(Relation { plan, cols, sorted: None, ..relation })
     }
 
