@@ -81,9 +81,10 @@ impl World {
     fn catch_up(&self, member: &Member) -> Check {
         for _ in 0..CATCH_UP_STEPS {
             let lags = |process: Arc<Process>| process.node.status().lag_entries > 0;
-            if member.process().is_some_and(lags) {
-                self.step(member)?;
+            if !member.process().is_some_and(lags) {
+                break;
             }
+            self.step(member)?;
         }
         Ok(())
     }

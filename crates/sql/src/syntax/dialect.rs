@@ -96,11 +96,20 @@ impl Dialect for Bounded {
         Some(operand.map(|expr| Expr::UnaryOp { op, expr: Box::new(expr) }))
     }
 
+    /// Adds ISNULL, and `~` and its variants, which the parser lets bind as `=` does.
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
-        if is_isnull(&parser.peek_token_ref().token) {
-            return Some(Ok(self.prec_value(Precedence::Is)));
+        match &parser.peek_token_ref().token {
+            Token::Tilde
+            | Token::TildeAsterisk
+            | Token::ExclamationMarkTilde
+            | Token::ExclamationMarkTildeAsterisk
+            | Token::DoubleTilde
+            | Token::DoubleTildeAsterisk
+            | Token::ExclamationMarkDoubleTilde
+            | Token::ExclamationMarkDoubleTildeAsterisk => Some(Ok(self.prec_value(Precedence::PgOther))),
+            token if is_isnull(token) => Some(Ok(self.prec_value(Precedence::Is))),
+            _ => PostgreSqlDialect {}.get_next_precedence(parser),
         }
-        PostgreSqlDialect {}.get_next_precedence(parser)
     }
 
     /// Parses BETWEEN SYMMETRIC and ISNULL, which the parser does not know, and IS DISTINCT FROM, whose right side it reads

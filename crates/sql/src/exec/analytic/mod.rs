@@ -272,9 +272,10 @@ impl Planner<'_> {
     }
 }
 
-/// Rejects a correlated subquery with a group of no keys, which has a row for no rows: the engine joins it, and a join adds
-/// no rows. Only for the value of a subquery `is_value` it adds that of the aggregates.
-fn check_groups(plan: &LogicalPlan, is_value: bool) -> Result<()> {
+/// Rejects a correlated subquery with a group of no keys, which has a row for no rows: the engine joins the subquery, and a
+/// join adds no rows. Only where it is a value (`is_value`) the engine adds the values of its aggregates. Rejects window
+/// functions over correlated rows, too.
+fn check_groups_and_windows(plan: &LogicalPlan, is_value: bool) -> Result<()> {
     let is_none = |expr: &Df| match expr {
         Df::GroupingSet(GroupingSet::GroupingSets(sets)) => sets.iter().any(Vec::is_empty),
         _ => false,
@@ -303,7 +304,7 @@ fn check_groups(plan: &LogicalPlan, is_value: bool) -> Result<()> {
         LogicalPlan::SubqueryAlias(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => is_value,
         _ => false,
     };
-    plan.inputs().into_iter().try_for_each(|input| check_groups(input, is_value))
+    plan.inputs().into_iter().try_for_each(|input| check_groups_and_windows(input, is_value))
 }
 
 /// Rejects a correlated subquery where an outer join may add NULLs. The engine moves such a condition above

@@ -13,7 +13,7 @@ use crate::exec::analytic::build::functions::FunctionRelation;
 use crate::exec::analytic::build::translate::Col;
 use crate::exec::analytic::scan::rows::RelationSource;
 use crate::exec::analytic::scan::table::TableRelation;
-use crate::exec::analytic::{Relation, SortKey, Sorted, built, check_groups, check_outer_joins};
+use crate::exec::analytic::{Relation, SortKey, Sorted, built, check_groups_and_windows, check_outer_joins};
 use crate::exec::executor::unsupported;
 use crate::exec::relations::Rows;
 use crate::exec::relations::models::ModelRelation;
@@ -211,7 +211,7 @@ impl Planner<'_> {
         self.whole()?.outer.pop();
         let relation = relation?;
         check_outer_joins(&relation.plan)?;
-        check_groups(&relation.plan, true)?;
+        check_groups_and_windows(&relation.plan, true)?;
         let outer_ref_columns = relation.plan.all_out_ref_exprs();
         if outer_ref_columns.is_empty() {
             return self.aliased(relation, alias, None);

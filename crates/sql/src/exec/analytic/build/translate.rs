@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::exec::analytic::kernel::arithmetic::checked;
 use crate::exec::analytic::kernel::convert::{compares, data_type, literal};
 use crate::exec::analytic::kernel::scalar::{Around, RowExpr, order_key, order_letters};
-use crate::exec::analytic::{check_groups, check_outer_joins};
+use crate::exec::analytic::{check_groups_and_windows, check_outer_joins};
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::{Expr, bug};
 use crate::plan::Asked;
@@ -235,7 +235,7 @@ impl Translator<'_> {
     fn subquery(&self, number: usize) -> Result<Formed> {
         let sub = self.subqueries.get(number).ok_or_else(|| bug("a subquery without a number"))?;
         check_outer_joins(&sub.plan)?;
-        check_groups(&sub.plan, sub.asked == Asked::Scalar)?;
+        check_groups_and_windows(&sub.plan, sub.asked == Asked::Scalar)?;
         let subquery = Subquery {
             outer_ref_columns: sub.plan.all_out_ref_exprs(),
             subquery: std::sync::Arc::new(sub.plan.clone()),
@@ -291,7 +291,7 @@ impl Translator<'_> {
     fn in_subquery(&self, inner: &Expr, number: usize, is_conjunct: bool) -> Result<Formed> {
         let sub = self.subqueries.get(number).ok_or_else(|| bug("a subquery without a number"))?;
         check_outer_joins(&sub.plan)?;
-        check_groups(&sub.plan, false)?;
+        check_groups_and_windows(&sub.plan, false)?;
         let col = sub.column.as_ref().ok_or_else(|| bug("a subquery without a column"))?;
         // Whether a NULL of the subquery counts then depends on the row; the engine does not check that.
         if !is_conjunct && self.reads_around(number) {
