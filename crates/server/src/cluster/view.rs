@@ -185,7 +185,8 @@ impl Cluster for View {
         let is_live =
             |member: &Member| member.node != self.name && member.heard.is_some_and(|heard| heard < LIVE_TIME);
         // One whose contents differ leads only if there is no other.
-        let differing: Vec<String> = self.node.status().hashes.differing.iter().map(|name| hex(name)).collect();
+        let differing: Vec<String> =
+            self.node.status().hashes.differing.iter().map(|name| hex(name)).collect();
         let rank = |member: &Member| (!differing.contains(&member.node), member.seq);
         let newest = self.members().into_iter().filter(is_live).max_by_key(rank);
         let Some(successor) = newest.map(|member| member.node) else {
