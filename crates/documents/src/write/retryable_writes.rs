@@ -69,7 +69,10 @@ impl DocumentsTx<'_> {
         }
         self.begin();
         let sessions = self.spaces().sessions;
-        let Some(stored) = self.kv.get(sessions, &header_key(&retry.session))? else { return Ok(None) };
+        let key = header_key(&retry.session);
+        // From here on, not from the statements that follow: a copy may commit between them.
+        self.guard(sessions, &key);
+        let Some(stored) = self.kv.get(sessions, &key)? else { return Ok(None) };
         let (newest, _) = header(&stored).ok_or_else(damaged)?;
         if retry.number < newest {
             return Err(DocumentsError::TransactionTooOld { number: retry.number, newest });

@@ -265,18 +265,20 @@ fn concurrent_inserts_of_same_key_have_one_winner() {
 fn retried_statement_is_applied_once() {
     let db = Db::new();
     let c = seeded(&db, "c", [doc! { "_id": 0, "v": 0 }]);
-    let run = |number: i64, statement: i32| {
+    let run_around = |number: i64, statement: i32, between: &dyn Fn()| {
         let retry = RetryKey { session: vec![7; 16], number, statement };
         db.documents.transact(SYNC, |tx| {
             if let Some(answer) = tx.answered(&retry)? {
                 return Ok((plain(&answer), true));
             }
+            between();
             let done = tx.update_one(&c, &spec(doc! { "_id": 0 }, doc! { "$inc": { "v": 1 } }))?;
             let answer = doc! { "n": done.modified as i64 };
             tx.answer(&retry, d(answer.clone()).doc())?;
             Ok((answer, false))
         })
     };
+    let run = |number, statement| run_around(number, statement, &|| {});
     assert_eq!(run(1, 0).unwrap(), (doc! { "n": 1_i64 }, false));
     assert_eq!(run(1, 0).unwrap(), (doc! { "n": 1_i64 }, true));
     assert_eq!(run(1, 1).unwrap(), (doc! { "n": 1_i64 }, false));
@@ -290,6 +292,10 @@ fn retried_statement_is_applied_once() {
     });
     assert_eq!(fresh, 1);
     assert_eq!(db.all(&c), [doc! { "_id": 0, "v": 4 }]);
+    // A copy commits after this one has not found a result, and before it writes.
+    let copy = || drop(run(4, 0).unwrap());
+    assert!(run_around(4, 0, &copy).unwrap().1);
+    assert_eq!(db.all(&c), [doc! { "_id": 0, "v": 5 }]);
     assert_eq!(db.documents.forget_sessions(i64::MAX, 10).unwrap(), 1);
     assert!(!run(1, 0).unwrap().1);
 }
