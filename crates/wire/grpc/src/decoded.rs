@@ -39,7 +39,7 @@ struct Field {
 mod shapes {
     use super::{Field, Shape};
 
-    include!(concat!(env!("OUT_DIR"), "/shapes.rs"));
+    include!("../generated/shapes.rs");
 }
 
 /// The shape of the message of a call, by the path of the call.

@@ -30,14 +30,14 @@ pub use request::known_caller;
 pub use rights::operations;
 pub use routes::{GrpcSettings, routes};
 
-/// Messages and clients of the protocols, as generated from the files in `proto/`.
+/// Messages and clients of the protocols, generated from the files in `proto/`; a test compares them.
 #[allow(missing_docs, clippy::pedantic, clippy::nursery, unreachable_pub)] // generated
 pub mod proto {
     /// `umadb.v1`.
     pub mod umadb {
         /// `umadb.v1`.
         pub mod v1 {
-            tonic::include_proto!("umadb.v1");
+            include!("../generated/umadb.v1.rs");
         }
     }
     /// `ropewalk.events.v1` and `ropewalk.v1`.
@@ -46,12 +46,12 @@ pub mod proto {
         pub mod events {
             /// `ropewalk.events.v1`.
             pub mod v1 {
-                tonic::include_proto!("ropewalk.events.v1");
+                include!("../generated/ropewalk.events.v1.rs");
             }
         }
         /// `ropewalk.v1`.
         pub mod v1 {
-            tonic::include_proto!("ropewalk.v1");
+            include!("../generated/ropewalk.v1.rs");
         }
     }
 }
@@ -60,12 +60,12 @@ pub mod proto {
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::upper_case_acronyms)] // generated
 mod server {
     pub(crate) mod umadb {
-        include!(concat!(env!("OUT_DIR"), "/umadb.v1.DCB.rs"));
+        include!("../generated/umadb.v1.DCB.rs");
     }
     pub(crate) mod events {
-        include!(concat!(env!("OUT_DIR"), "/ropewalk.events.v1.Events.rs"));
+        include!("../generated/ropewalk.events.v1.Events.rs");
     }
     pub(crate) mod transactions {
-        include!(concat!(env!("OUT_DIR"), "/ropewalk.v1.Transactions.rs"));
+        include!("../generated/ropewalk.v1.Transactions.rs");
     }
 }

@@ -15,7 +15,7 @@ use crate::server::umadb::d_c_b_server::DCBServer;
 use crate::transactions::Transactions;
 use crate::umadb::Umadb;
 
-pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub(crate) const DESCRIPTORS: &[u8] = include_bytes!("../generated/descriptors.bin");
 
 /// Allowance for a message beyond the bytes of an append: field numbers, lengths, conditions.
 const MESSAGE_ROOM: usize = 1 << 20;

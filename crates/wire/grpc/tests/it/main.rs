@@ -9,6 +9,7 @@ mod bombs;
 mod cluster;
 mod ending;
 mod events;
+mod generated;
 mod health;
 mod in_cluster;
 mod limits;

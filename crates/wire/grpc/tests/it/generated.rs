@@ -1,10 +1,16 @@
-//! Compiles the protocols without `protoc`: messages and clients by prost and tonic, and the servers of the
-//! services of the database with our own codecs, since responses that carry events are encoded by hand (see
-//! `frame`). The memory of decoded messages, by field, becomes the statics of `decoded`.
+//! The committed files of `generated/` are those that the files of `proto/` give.
+//!
+//! Messages and clients by prost and tonic, and the servers of the services of the database with our own codecs,
+//! since responses that carry events are encoded by hand (see `frame`). The memory of decoded messages, by
+//! field, becomes the statics of `decoded`. All without `protoc`.
+//!
+//! They are committed, so that building the server compiles no compiler of protocols. After a change of
+//! `proto/`: `UPDATE_PROTOCOLS=1 cargo test -p ropewalk-grpc --test grpc generated`.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 
 use prost::Message as _;
 use prost_types::field_descriptor_proto::{Label, Type};
@@ -14,14 +20,44 @@ use tonic_prost_build::manual::{self, Method, Service};
 const PROTOS: [&str; 3] =
     ["umadb/v1/umadb.proto", "ropewalk/events/v1/events.proto", "ropewalk/v1/transactions.proto"];
 
-fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed=proto");
-    let descriptors = protox::compile(PROTOS, ["proto"])?;
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
-    std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    std::fs::write(out.join("shapes.rs"), shapes(&descriptors)?)?;
-    tonic_prost_build::configure().build_server(false).compile_fds(descriptors)?;
-    manual::Builder::new().build_client(false).compile(&[umadb(), events(), transactions()]);
+#[test]
+fn generated_files_are_those_of_the_protocols() -> Result<(), Box<dyn Error>> {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let committed = crate_dir.join("generated");
+    let fresh = tempfile::tempdir()?;
+    generate(&crate_dir.join("proto"), fresh.path())?;
+    if std::env::var_os("UPDATE_PROTOCOLS").is_some() {
+        for (name, bytes) in files(fresh.path())? {
+            std::fs::write(committed.join(name), bytes)?;
+        }
+    }
+    let (fresh, committed) = (files(fresh.path())?, files(&committed)?);
+    assert_eq!(fresh.keys().collect::<Vec<_>>(), committed.keys().collect::<Vec<_>>());
+    for (name, bytes) in fresh {
+        assert!(
+            committed.get(&name) == Some(&bytes),
+            "generated/{name} is older than proto/: UPDATE_PROTOCOLS=1"
+        );
+    }
+    Ok(())
+}
+
+/// The files of a folder, by name.
+fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        found.insert(entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?);
+    }
+    Ok(found)
+}
+
+fn generate(protos: &Path, into: &Path) -> Result<(), Box<dyn Error>> {
+    let descriptors = protox::compile(PROTOS, [protos])?;
+    std::fs::write(into.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    std::fs::write(into.join("shapes.rs"), shapes(&descriptors)?)?;
+    tonic_prost_build::configure().build_server(false).out_dir(into).compile_fds(descriptors)?;
+    manual::Builder::new().build_client(false).out_dir(into).compile(&[umadb(), events(), transactions()]);
     Ok(())
 }
 
