@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::checkpoint::Checkpoints;
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::manifest::{BLOCKS, Block, CHECKPOINTS, Manifest};
+use crate::checkpoint::withdraw::Withdrawn;
 
 impl Checkpoints {
     /// Deletes the manifests before the two newest checkpoints, and the blocks up to checkpoint `number` that those do not need;
@@ -36,6 +37,8 @@ impl Checkpoints {
                 unneeded.push(name);
             }
         }
+        let withdrawn = self.withdrawn()?;
+        unneeded.extend(withdrawn.iter().filter(|of| of.number < oldest).map(Withdrawn::name));
         for name in &unneeded {
             self.store.delete(name)?;
         }

@@ -40,6 +40,12 @@ pub enum CheckpointError {
         /// The contents found and the contents expected.
         what: String,
     },
+    /// Its node was found to have other contents than most nodes.
+    #[error("checkpoint {number} was withdrawn: the contents of its node differ from those of most nodes")]
+    Withdrawn {
+        /// Its number.
+        number: u64,
+    },
     /// Another node was faster. Its checkpoint is as good.
     #[error("another node has made checkpoint {number}")]
     Outrun {
@@ -81,6 +87,13 @@ pub enum CheckpointError {
         /// Why.
         what: String,
     },
+}
+
+impl CheckpointError {
+    /// True when a checkpoint cannot be used, whereas an older one may be.
+    pub fn is_unusable(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Withdrawn { .. })
+    }
 }
 
 /// Makes an error of a file.

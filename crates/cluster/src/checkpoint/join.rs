@@ -122,10 +122,10 @@ impl Checkpoints {
                     rejected.push((number, reason));
                     continue;
                 }
-                Err(cause @ CheckpointError::Damaged { .. }) => cause,
+                Err(cause) if cause.is_unusable() => cause,
                 Err(error) => return Err(error),
             };
-            rejected.push((number, format!("checkpoint {number} is damaged: {cause}")));
+            rejected.push((number, unusable(number, &cause)));
             // One that was deleted meanwhile is in order: there is a newer one.
             if self.numbers()?.contains(&number) {
                 notice(JoinNotice::Rejected { number, cause });
@@ -154,8 +154,8 @@ impl Checkpoints {
             let manifest = self.manifest(number);
             match manifest.and_then(|manifest| self.give(&manifest, &target, notice)) {
                 Ok(joined) => return Ok(joined),
-                Err(cause @ CheckpointError::Damaged { .. }) => {
-                    rejected.push(format!("checkpoint {number} is damaged: {cause}"));
+                Err(cause) if cause.is_unusable() => {
+                    rejected.push(unusable(number, &cause));
                     notice(JoinNotice::Rejected { number, cause });
                 }
                 Err(error) => return Err(error),
@@ -257,6 +257,14 @@ pub(super) fn misfit(manifest: &Manifest, identity: LogId, oldest: EntryIndex) -
         return Some(format!("checkpoint {number} is of shared log {log}"));
     }
     (index.next() < oldest).then(|| format!("checkpoint {number} continues after entry {index}"))
+}
+
+/// The reason against a checkpoint, as text.
+pub(super) fn unusable(number: u64, cause: &CheckpointError) -> String {
+    match cause {
+        CheckpointError::Withdrawn { .. } => cause.to_string(),
+        _ => format!("checkpoint {number} is damaged: {cause}"),
+    }
 }
 
 /// The reasons against all checkpoints, as text.

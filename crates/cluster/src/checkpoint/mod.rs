@@ -4,8 +4,9 @@
 //! a follower:  backup ─▶ new blocks ─▶ read back ─▶ manifest        checkpoint store
 //!                                                                     ├── checkpoints/NUMBER      a manifest
 //! a new node:  manifest ─▶ blocks ─▶ database ─▶ follow               ├── blocks/NUMBER-HASH      pieces of files
-//!                                                                     └── nodes/NODE-ENTRY        what a node still needs
-//! the leader:  trims the shared log before what checkpoints and nodes need
+//!                                                                     ├── nodes/NODE-ENTRY        what a node still needs
+//! the leader:  trims the shared log before what checkpoints and       └── withdrawn/NODE-NUMBER   checkpoints that are wrong
+//!              nodes need
 //! ```
 //!
 //! Invariants
@@ -34,6 +35,7 @@ mod stoppable;
 mod store;
 mod tree;
 mod upkeep;
+mod withdraw;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -52,6 +54,8 @@ pub use upkeep::{NewestCheckpoint, Upkeep, UpkeepDone, UpkeepSettings, UpkeepSta
 
 /// Kind of the reports of nodes.
 const NODES: &str = "nodes";
+/// Kind of what was withdrawn.
+const WITHDRAWN: &str = "withdrawn";
 /// Length of a block by default: few requests, and little that is repeated after one failed.
 const BLOCK_BYTES: u32 = 8 << 20;
 
@@ -144,6 +148,7 @@ impl Checkpoints {
         if manifest.number != number {
             return Err(damaged(format!("it is checkpoint {}", manifest.number)));
         }
+        self.check_not_withdrawn(&manifest)?;
         Ok(manifest)
     }
 

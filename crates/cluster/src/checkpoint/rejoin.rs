@@ -14,7 +14,7 @@ use ropewalk_log::shared::{EntryIndex, SharedLog};
 use ropewalk_vfs::Env;
 
 use crate::checkpoint::error::CheckpointError;
-use crate::checkpoint::join::{misfit, reasons};
+use crate::checkpoint::join::{misfit, reasons, unusable};
 use crate::checkpoint::{Checkpoints, Manifest, discard_copy};
 
 impl Checkpoints {
@@ -65,8 +65,8 @@ impl Checkpoints {
         for number in self.numbers()? {
             let manifest = match self.manifest(number) {
                 Ok(manifest) => manifest,
-                Err(cause @ CheckpointError::Damaged { .. }) => {
-                    rejected.push(format!("checkpoint {number} is damaged: {cause}"));
+                Err(cause) if cause.is_unusable() => {
+                    rejected.push(unusable(number, &cause));
                     continue;
                 }
                 Err(error) => return Err(error),

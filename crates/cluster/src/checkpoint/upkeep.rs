@@ -8,7 +8,7 @@
 //! wait a little longer, and the leader twice as long unless it is the only node.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ropewalk_base::hash64;
@@ -18,6 +18,7 @@ use ropewalk_log::shared::{EntryIndex, SharedLog};
 
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::make::{CheckpointMade, Maker};
+use crate::checkpoint::withdraw::Withdrawn;
 use crate::checkpoint::{Checkpoints, Manifest, NodeReport};
 use crate::settings::after;
 
@@ -120,6 +121,8 @@ pub struct Upkeep {
     places: BTreeMap<u64, Option<(LogId, EntryIndex)>>,
     /// The entry of each node's report, and when it was seen first.
     reports: BTreeMap<[u8; 16], (EntryIndex, u64)>,
+    /// Checkpoints that were withdrawn.
+    withdrawn: BTreeSet<Withdrawn>,
 }
 
 impl Upkeep {
@@ -135,6 +138,7 @@ impl Upkeep {
             status: UpkeepStatus::default(),
             places: BTreeMap::new(),
             reports: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
         }
     }
 
@@ -219,6 +223,13 @@ impl Upkeep {
             (node, (index, known.map_or(now, |(_, since)| *since)))
         };
         self.reports = found.into_iter().map(seen).collect();
+        let withdrawn = self.checkpoints().withdrawn()?;
+        if withdrawn != self.withdrawn {
+            // One that was usable may not be any more; the next one is due then.
+            self.withdrawn = withdrawn;
+            self.places.clear();
+            self.status.newest = None;
+        }
         let numbers = self.checkpoints().numbers()?;
         self.places.retain(|number, _| numbers.contains(number));
         for number in numbers {
@@ -227,7 +238,7 @@ impl Upkeep {
             }
             let place = match self.examine(number, now) {
                 Ok(place) => Some(place),
-                Err(cause @ CheckpointError::Damaged { .. }) => {
+                Err(cause) if cause.is_unusable() => {
                     // One that was deleted meanwhile is in order.
                     if !self.checkpoints().numbers()?.contains(&number) {
                         continue;

@@ -21,7 +21,7 @@ use crate::{LEASE, Stepped, leading_on, new_log, put};
 
 /// Small blocks, so that a file has several.
 const BLOCK_BYTES: u32 = 1000;
-const DB: &str = "/db";
+pub(crate) const DB: &str = "/db";
 const STORE: &str = "/store";
 
 /// A store in memory whose calls a test can change.
@@ -79,13 +79,13 @@ impl Store {
     }
 
     /// Checks that these checkpoints are complete.
-    fn verify<const N: usize>(&self, numbers: [u64; N]) {
+    pub(crate) fn verify<const N: usize>(&self, numbers: [u64; N]) {
         for number in numbers {
             self.checkpoints().verify(number).unwrap();
         }
     }
 
-    fn names(&self, kind: &str) -> Vec<String> {
+    pub(crate) fn names(&self, kind: &str) -> Vec<String> {
         self.inner.list(kind).unwrap()
     }
 
@@ -130,7 +130,7 @@ fn maker(store: &Store, node: &Stepped) -> Maker {
     Maker::new(store.checkpoints(), db, Path::new(DB), [node.number; 16], format!("node-{}", node.number))
 }
 
-fn make(store: &Store, node: &Stepped) -> CheckpointMade {
+pub(crate) fn make(store: &Store, node: &Stepped) -> CheckpointMade {
     maker(store, node).make().unwrap()
 }
 
@@ -143,14 +143,14 @@ pub(crate) fn two_nodes(log: &MemorySharedLog) -> (Stepped, Stepped) {
 }
 
 /// Two nodes with a store.
-fn cluster() -> (MemorySharedLog, Store, Stepped, Stepped) {
+pub(crate) fn cluster() -> (MemorySharedLog, Store, Stepped, Stepped) {
     let log = new_log();
     let (leader, follower) = two_nodes(&log);
     (log, Store::new(), leader, follower)
 }
 
 /// The leader puts a value, and the follower applies it.
-fn replicate(leader: &Stepped, follower: &Stepped, number: u64) {
+pub(crate) fn replicate(leader: &Stepped, follower: &Stepped, number: u64) {
     leader.put(&value(number));
     follower.follow_all();
 }
@@ -162,7 +162,11 @@ fn value(number: u64) -> Vec<u8> {
     hashes.flat_map(u64::to_le_bytes).collect()
 }
 
-fn join_with(store: &Store, env: &Env, log: &MemorySharedLog) -> (Result<Joined, CheckpointError>, Vec<u64>) {
+pub(crate) fn join_with(
+    store: &Store,
+    env: &Env,
+    log: &MemorySharedLog,
+) -> (Result<Joined, CheckpointError>, Vec<u64>) {
     let mut rejected = Vec::new();
     let mut notice = |notice: JoinNotice| {
         if let JoinNotice::Rejected { number, .. } = notice {
@@ -679,7 +683,7 @@ fn node_that_has_read_nothing_makes_no_checkpoint() {
 const INTERVAL: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(3600);
 
-fn upkeep(store: &Store, node: &Stepped) -> Upkeep {
+pub(crate) fn upkeep(store: &Store, node: &Stepped) -> Upkeep {
     let settings = UpkeepSettings { interval: INTERVAL, pause: Duration::from_secs(10), grace: GRACE };
     Upkeep::new(maker(store, node), Arc::new(node.log.clone()), settings)
 }

@@ -7,6 +7,7 @@ mod operating;
 mod reseed;
 mod stepped;
 mod threads;
+mod withdrawn;
 
 use std::sync::Arc;
 use std::time::Duration;

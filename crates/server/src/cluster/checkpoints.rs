@@ -23,7 +23,7 @@ use ropewalk_cluster_s3::{S3Place, S3Store};
 use ropewalk_wire::{CheckpointStatus, Code, WireError};
 use tokio::sync::oneshot;
 
-use crate::cluster::{ASK_PAUSE, cluster_error};
+use crate::cluster::{ASK_PAUSE, cluster_error, identity};
 use crate::config::settings::{Cluster, SettingsError};
 use crate::server::ServeError;
 
@@ -63,14 +63,17 @@ pub(super) fn discard(
 pub(super) struct Keeper {
     checkpoints: Checkpoints,
     store: Arc<StoppableStore>,
+    /// The same store, also after the upkeep was stopped.
+    lasting: Checkpoints,
     running: Mutex<Option<RunningUpkeep>>,
 }
 
 impl Keeper {
     /// The checkpoints in `store`. The upkeep does not run yet.
     pub(super) fn new(store: &Arc<dyn CheckpointStore>) -> Self {
+        let lasting = Checkpoints::new(store.clone());
         let store = Arc::new(StoppableStore::new(store.clone()));
-        Self { checkpoints: Checkpoints::new(store.clone()), store, running: Mutex::default() }
+        Self { checkpoints: Checkpoints::new(store.clone()), store, lasting, running: Mutex::default() }
     }
 
     /// Gives the directory `dir`, if it has no database, that of a checkpoint. Blocks, and waits for a shared log that does not
@@ -79,6 +82,8 @@ impl Keeper {
     /// # Errors
     /// The shared log was trimmed, and no checkpoint fits; the store, a file, the lock of the directory.
     fn fill(&self, dir: &Path, log: &dyn SharedLog) -> Result<(), ServeError> {
+        let node = identity::of(dir)?;
+        note_withdrawn(self.checkpoints.withdraw_distrusted(&Env::real(), dir, &node));
         let mut is_told = false;
         let joined = loop {
             match self.checkpoints.join(&Env::real(), dir, log, &mut note_joining) {
@@ -162,6 +167,11 @@ impl Keeper {
         })
     }
 
+    /// Makes the checkpoints of this node unusable, because its contents differ. After [`Keeper::stop`].
+    pub(super) fn withdraw(&self, node: &[u8; 16]) {
+        note_withdrawn(self.lasting.withdraw(node).map(Some));
+    }
+
     /// Ends the upkeep. A checkpoint that it is making ends with its next call of the store.
     pub(super) fn stop(&self) {
         self.store.stop();
@@ -177,8 +187,18 @@ fn for_clients(error: &CheckpointError) -> String {
     match error {
         CheckpointError::Store(error) => error.to_string(),
         CheckpointError::Shared(error) => error.to_string(),
-        CheckpointError::Damaged { .. } => error.to_string(),
+        CheckpointError::Damaged { .. } | CheckpointError::Withdrawn { .. } => error.to_string(),
         _ => "the log of this node says why".to_owned(),
+    }
+}
+
+fn note_withdrawn(withdrawn: Result<Option<u64>, CheckpointError>) {
+    match withdrawn {
+        Ok(None) => {}
+        Ok(Some(number)) => tracing::warn!(number, "withdrew the checkpoints of this node up to this one"),
+        Err(error) => {
+            tracing::error!(%error, "the checkpoints of this node are wrong, and cannot be withdrawn: start it again");
+        }
     }
 }
 
@@ -351,6 +371,37 @@ mod tests {
     fn place_in_s3_that_has_no_bucket_is_rejected_by_the_name_of_its_setting() {
         let error = open("s3:///prefix").unwrap_err().to_string();
         assert!(error.starts_with("cluster.checkpoints: s3:///prefix names no bucket"), "{error}");
+    }
+
+    #[test]
+    fn checkpoints_of_a_distrusted_directory_are_withdrawn_at_its_start() {
+        let place = tempfile::tempdir().unwrap();
+        let (one, two) = (place.path().join("one"), place.path().join("two"));
+        let store = open(&text(&place.path().join("checkpoints"))).unwrap();
+        let log = MemorySharedLog::new(LogId([7; 16]));
+        let db = leader(&log, &one);
+        let node = identity::of(&one).unwrap();
+        let checkpoints = Checkpoints::new(store.clone());
+        let mut maker = Maker::new(checkpoints.clone(), db.clone(), &one, node, "http://a:1");
+        let number = maker.make().unwrap().number;
+        drop(maker);
+        db.close().unwrap();
+
+        let start = |dir: &Path| Keeper::new(&store).fill(dir, &log.handle());
+        start(&one).unwrap();
+        checkpoints.verify(number).unwrap();
+        std::fs::write(one.join("differs"), "commit 1").unwrap();
+        start(&one).unwrap();
+        assert!(matches!(checkpoints.verify(number), Err(CheckpointError::Withdrawn { .. })));
+        // A new node reads the log instead.
+        start(&two).unwrap();
+        assert!(!two.join("store").exists());
+
+        // When it stops: the store answers although the upkeep has ended.
+        let keeper = Keeper::new(&store);
+        keeper.stop();
+        keeper.withdraw(&[9; 16]);
+        assert!(store.list("withdrawn").unwrap().iter().any(|name| name.contains("0909")));
     }
 
     #[test]

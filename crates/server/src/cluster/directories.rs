@@ -173,7 +173,7 @@ fn class_of_checkpoints(error: &CheckpointError) -> Class {
     match error {
         CheckpointError::Engine(error) => ropewalk::Error::from(error.clone()).class(),
         CheckpointError::Shared(error) => class_of_log(error),
-        CheckpointError::Damaged { .. } => Class::Corrupt,
+        CheckpointError::Damaged { .. } | CheckpointError::Withdrawn { .. } => Class::Corrupt,
         CheckpointError::NoneFits { .. } | CheckpointError::NoneComplete { .. } => Class::NotFound,
         CheckpointError::NotReplaced { .. } => Class::Conflict,
         CheckpointError::Io { source, .. } if source.kind() == std::io::ErrorKind::WouldBlock => Class::Busy,

@@ -213,8 +213,12 @@ impl Joined {
 
     /// Ends the threads of the node.
     pub(crate) fn stop(self) {
+        let differs = matches!(*self.ended.borrow(), Some(End::Differs { .. }));
         if let Some(keeper) = &self.view.keeper {
             keeper.stop();
+            if differs {
+                keeper.withdraw(&self.node);
+            }
         }
         self.running.stop();
     }

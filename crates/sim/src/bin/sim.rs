@@ -142,7 +142,7 @@ impl Arguments {
             (" --series", _) => run_series(seed, boots),
             (" --documents", _) => run_documents(seed, boots),
             (" --consumers", _) => run_consumers(seed, boots),
-            (" --cluster", _) => run_cluster(seed, boots.div_ceil(2)),
+            (" --cluster", _) => run_cluster(seed, boots.div_ceil(2), whole_trace),
             (" --audit", _) => run_audit(seed, boots, self.plant()),
             (" --mixed", Some(threads)) => self.race(seed, threads),
             (" --mixed", None) => {

@@ -98,7 +98,9 @@ impl World {
         }
         let mut rejected = None;
         let mut notice = |notice: JoinNotice| {
-            if let JoinNotice::Rejected { number, cause } = notice {
+            if let JoinNotice::Rejected { number, cause } = notice
+                && !matches!(cause, CheckpointError::Withdrawn { .. })
+            {
                 rejected = Some(format!("checkpoint {number}: {cause}"));
             }
         };
@@ -133,9 +135,10 @@ impl World {
 
     /// Runs a step of checkpoint maintenance on a node.
     pub(super) fn upkeep(&self, member: &Member) -> Check {
-        // A checkpoint of other contents would bring them to every node that begins with it: docs/cluster.md, "Limits".
-        let is_away = self.now() < member.trouble.lock().paused_until;
-        if is_away || member.trouble.lock().differs {
+        let is_paused = |member: &Member| self.now() < member.trouble.lock().paused_until;
+        // A node that is away until the log is trimmed would begin with a checkpoint of other contents: docs/cluster.md, "Limits".
+        let differs = member.trouble.lock().differs;
+        if is_paused(member) || differs && self.members().iter().any(is_paused) {
             return Ok(());
         }
         let Some(used) = member.begin() else { return Ok(()) };
@@ -158,6 +161,9 @@ impl World {
                     self.note(format!("node {number} trims the shared log before entry {oldest}"));
                     self.count(|counts| counts.trims += 1);
                 }
+                UpkeepDone::Unusable { number: of, cause: CheckpointError::Withdrawn { .. } } => {
+                    self.note(format!("node {number} finds that checkpoint {of} was withdrawn"));
+                }
                 UpkeepDone::Failed { what, error } => {
                     self.excuse_copy(member, used.process.incarnation, what, &error)?;
                 }
@@ -179,6 +185,8 @@ impl World {
             CheckpointError::Store(_) | CheckpointError::Shared(SharedError::Unavailable { .. }) => is_cut,
             CheckpointError::Io { .. } => is_disk,
             CheckpointError::Engine(_) => is_disk || is_cut || is_stopped,
+            // Until another node has made the next one.
+            CheckpointError::NoneFits { .. } if self.has_withdrawn()? => true,
             _ => self.record.lock().history.is_damaged(),
         };
         let is_panic = error.to_string().contains("panic");
@@ -196,6 +204,9 @@ impl World {
             return Ok(());
         }
         let found = self.checkpoints().list().map_err(|error| Bug(error.to_string()))?;
+        if self.has_withdrawn()? {
+            return Ok(());
+        }
         let second = found.get(1).and_then(|found| found.manifest.as_ref().ok());
         let continued = second.is_some_and(|manifest| oldest <= manifest.place.place.index.next());
         ensure!(
@@ -215,11 +226,27 @@ impl World {
         Checkpoints::new(self.store.clone())
     }
 
+    /// The checkpoints of a node that differs are not used from now on.
+    pub(super) fn withdraw(&self, member: &Member) -> Check {
+        let withdrawn = self.checkpoints().withdraw(&member.name).map_err(|error| Bug(error.to_string()))?;
+        self.note(format!("the checkpoints of node {} are withdrawn up to {withdrawn}", member.number));
+        Ok(())
+    }
+
+    /// True while one of the two newest checkpoints is withdrawn.
+    fn has_withdrawn(&self) -> Check<bool> {
+        let found = self.checkpoints().list().map_err(|error| Bug(error.to_string()))?;
+        Ok(found.iter().any(|found| matches!(found.manifest, Err(CheckpointError::Withdrawn { .. }))))
+    }
+
     /// Every checkpoint is whole, and a new machine that begins with the newest one has what the others have.
     pub(super) fn check_checkpoints(&self) -> Check {
         let failed = |error: CheckpointError| Bug(format!("checkpoints: {error}"));
         let checkpoints = self.checkpoints();
         for found in checkpoints.list().map_err(failed)?.iter().take(2) {
+            if matches!(found.manifest, Err(CheckpointError::Withdrawn { .. })) {
+                continue;
+            }
             checkpoints.verify(found.number).map_err(failed)?;
         }
         let (env, log) = (Env::memory(), self.log.handle());

@@ -264,11 +264,15 @@ pub(super) fn state(member: &Member) -> String {
     match (member.process(), &trouble.ended) {
         (Some(process), _) => {
             let place = process.db.engine().place();
-            let (role, seq, lag) = (process.db.role(), process.db.seq(), process.node.status().lag_entries);
+            let (role, seq, status) = (process.db.role(), process.db.seq(), process.node.status());
             format!(
-                "{role:?} at entry {}, commit {seq}, lag {lag}; {}",
+                "{role:?} at entry {}, commit {seq}, lag {}; {}; {:?}, last {:?}, {:?}",
                 place.index,
-                process.node.hash_report()
+                status.lag_entries,
+                process.node.hash_report(),
+                status.hashes.pass,
+                status.hashes.last_pass,
+                status.hashes.failed,
             )
         }
         (None, Some(end)) => format!("ended: {end}"),

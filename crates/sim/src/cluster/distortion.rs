@@ -59,6 +59,7 @@ impl World {
         let states: Vec<String> = self.members().iter().map(state).collect();
         ensure!(is_found, "node {} has other contents, and continues: {end:?}; {states:?}", member.number);
         ensure!(!member.is_up(), "node {} runs after its end", member.number);
+        self.withdraw(member)?;
         self.lose_disk(member);
         member.trouble.lock().differs = false;
         self.agree("after a node had other contents")

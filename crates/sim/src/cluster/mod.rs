@@ -33,8 +33,11 @@ use crate::{Run, guarded};
 const ACTS: u64 = 160;
 
 /// Runs one seed: so many phases, between which all nodes agree again.
-pub fn run_cluster(seed: u64, phases: u64) -> Run {
+pub fn run_cluster(seed: u64, phases: u64, whole_trace: bool) -> Run {
     let mut world = World::new(seed);
+    if whole_trace {
+        world.record.lock().trace_lines = usize::MAX / 4;
+    }
     let result = guarded(&mut world, |world| live(world, phases));
     let bug = result.err().map(|Bug(what)| what);
     let (hash, mut counts, tail) = {

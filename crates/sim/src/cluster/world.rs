@@ -65,6 +65,8 @@ pub(super) struct Record {
     pub(super) history: History,
     pub(super) counts: Counts,
     pub(super) trace: Vec<String>,
+    /// So many last lines are retained.
+    pub(super) trace_lines: usize,
     pub(super) hash: u64,
     pub(super) bug: Option<String>,
 }
@@ -79,6 +81,7 @@ impl World {
             history: History::default(),
             counts: Counts::default(),
             trace: Vec::new(),
+            trace_lines: TRACE_LINES,
             hash: 0xcbf2_9ce4_8422_2325,
             bug: None,
         };
@@ -178,8 +181,9 @@ impl World {
         for byte in line.bytes() {
             record.hash = (record.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        if record.trace.len() >= 2 * TRACE_LINES {
-            record.trace.drain(..TRACE_LINES);
+        let most = record.trace_lines;
+        if record.trace.len() >= 2 * most {
+            record.trace.drain(..most);
         }
         record.trace.push(line);
     }

@@ -7,7 +7,7 @@ use crate::{find_nothing, run_twice};
 #[test]
 fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
     let (mut leaders, mut unknown, mut statements, mut distortions) = (0, 0, 0, 0);
-    for run in find_nothing(1..=20, |seed| run_cluster(seed, 2)) {
+    for run in find_nothing(1..=20, |seed| run_cluster(seed, 2, false)) {
         assert!(run.counts.commits > 0 && run.counts.reads > 0, "{:?}", run.counts);
         leaders += run.counts.leaders;
         unknown += run.counts.unknown;
@@ -20,5 +20,5 @@ fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
 
 #[test]
 fn same_seed_is_the_same_run_of_a_cluster() {
-    run_twice(100..103, |seed| run_cluster(seed, 2));
+    run_twice(100..103, |seed| run_cluster(seed, 2, false));
 }
