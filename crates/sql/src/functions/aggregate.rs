@@ -17,7 +17,7 @@ use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
 use crate::limits::budget::{Budget, value_bytes};
 use crate::types::interval;
 use crate::types::json::quoted;
-use crate::types::names::{is_integer, is_numeric, rank, shown};
+use crate::types::names::{is_integer, is_numeric, rank, shown, unmodified};
 use crate::types::zone::Zone;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,6 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
     };
     let answer = |kind, arguments: &[Type], ty| Ok(Resolved { kind, arguments: arguments.to_vec(), ty });
     let first = types.first().copied().flatten();
-    let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
     match (name, types.len()) {
         ("count", 0) => answer(Kind::Count, &[], Type::INT8),
         ("count", 1) => answer(Kind::Count, &[first.unwrap_or(Type::TEXT)], Type::INT8),
@@ -125,14 +124,14 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
             let sum = match ty {
                 Type::INT2 | Type::INT4 => Type::INT8,
                 Type::INT8 => Type::NUMERIC,
-                other => plain(other),
+                other => unmodified(other),
             };
-            answer(Kind::Sum, &[plain(ty)], sum)
+            answer(Kind::Sum, &[unmodified(ty)], sum)
         }
         ("avg", 1) => {
             let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
             let exact = is_integer(ty) || is_numeric(ty);
-            answer(Kind::Avg, &[plain(ty)], if exact { Type::NUMERIC } else { Type::FLOAT8 })
+            answer(Kind::Avg, &[unmodified(ty)], if exact { Type::NUMERIC } else { Type::FLOAT8 })
         }
         ("min" | "max", 1) => {
             let ty = first.unwrap_or(Type::TEXT);
@@ -156,7 +155,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
         }
         ("percentile_cont", 2) => {
             let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
-            answer(Kind::PercentileCont, &[plain(ty), Type::FLOAT8], Type::FLOAT8)
+            answer(Kind::PercentileCont, &[unmodified(ty), Type::FLOAT8], Type::FLOAT8)
         }
         ("percentile_disc", 2) => {
             let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
@@ -182,7 +181,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
         (_, 1) => {
             let spread = Spread::named(name).ok_or_else(unknown)?;
             let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
-            answer(Kind::Spread(spread), &[plain(ty)], carried(ty))
+            answer(Kind::Spread(spread), &[unmodified(ty)], carried(ty))
         }
         (_, 2) => {
             let pair = Pair::named(name).ok_or_else(unknown)?;

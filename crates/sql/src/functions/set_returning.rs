@@ -18,13 +18,11 @@ pub(crate) enum SetFunction {
     Unnest(Type),
     /// Several arrays in parallel, the shorter ones filled up with NULLs: `unnest` in FROM.
     UnnestAll,
-    JsonElements {
-        as_text: bool,
-    },
+    /// The elements of an array: json, jsonb or text.
+    JsonElements(Type),
     JsonKeys,
-    JsonEach {
-        as_text: bool,
-    },
+    /// The members of an object, with values of this type.
+    JsonEach(Type),
     RegexpMatches,
     RegexpSplit,
     StringToTable,
@@ -48,6 +46,7 @@ impl SetFunction {
             SqlError::new(state::UNDEFINED_FUNCTION, message)
         };
         let first = types.first().copied().flatten();
+        let json = if name.starts_with("jsonb_") { Type::JSONB } else { Type::JSON };
         let found = match (name, types.len()) {
             ("generate_series", 2 | 3) => {
                 let mut ty = Type::INT4;
@@ -76,15 +75,13 @@ impl SetFunction {
                 }
                 _ => return Err(refused()),
             },
-            ("json_array_elements" | "jsonb_array_elements", 1) => {
-                (Self::JsonElements { as_text: false }, vec![Type::JSON])
-            }
+            ("json_array_elements" | "jsonb_array_elements", 1) => (Self::JsonElements(json), vec![json]),
             ("json_array_elements_text" | "jsonb_array_elements_text", 1) => {
-                (Self::JsonElements { as_text: true }, vec![Type::JSON])
+                (Self::JsonElements(Type::TEXT), vec![json])
             }
-            ("json_object_keys" | "jsonb_object_keys", 1) => (Self::JsonKeys, vec![Type::JSON]),
-            ("json_each" | "jsonb_each", 1) => (Self::JsonEach { as_text: false }, vec![Type::JSON]),
-            ("json_each_text" | "jsonb_each_text", 1) => (Self::JsonEach { as_text: true }, vec![Type::JSON]),
+            ("json_object_keys" | "jsonb_object_keys", 1) => (Self::JsonKeys, vec![json]),
+            ("json_each" | "jsonb_each", 1) => (Self::JsonEach(json), vec![json]),
+            ("json_each_text" | "jsonb_each_text", 1) => (Self::JsonEach(Type::TEXT), vec![json]),
             ("regexp_matches", 2 | 3) => (Self::RegexpMatches, vec![Type::TEXT; types.len()]),
             ("regexp_split_to_table", 2 | 3) => (Self::RegexpSplit, vec![Type::TEXT; types.len()]),
             ("string_to_table", 2 | 3) => (Self::StringToTable, vec![Type::TEXT; types.len()]),
@@ -104,14 +101,9 @@ impl SetFunction {
         match self {
             Self::GenerateSeries(ty) | Self::Unnest(ty) | Self::Nothing(ty) => vec![(name.to_owned(), ty)],
             Self::GenerateSubscripts(_) => vec![(name.to_owned(), Type::INT4)],
-            Self::JsonElements { as_text } => {
-                vec![("value".into(), if as_text { Type::TEXT } else { Type::JSON })]
-            }
+            Self::JsonElements(value) => vec![("value".into(), value)],
             Self::JsonKeys | Self::StringToTable | Self::RegexpSplit => vec![(name.to_owned(), Type::TEXT)],
-            Self::JsonEach { as_text } => {
-                let value = if as_text { Type::TEXT } else { Type::JSON };
-                vec![("key".into(), Type::TEXT), ("value".into(), value)]
-            }
+            Self::JsonEach(value) => vec![("key".into(), Type::TEXT), ("value".into(), value)],
             Self::RegexpMatches => vec![(name.to_owned(), Type::TEXT.array())],
             Self::ExpandArray => vec![("x".into(), Type::INT8), ("n".into(), Type::INT8)],
             // The caller knows the arrays.
@@ -135,8 +127,13 @@ impl SetFunction {
             Ok::<_, SqlError>(())
         };
         let text = |place: usize| match arguments.get(place) {
-            Some(Value::Text(text) | Value::Json(text)) => text.as_ref(),
+            Some(Value::Text(text) | Value::Json(text) | Value::Jsonb(text)) => text.as_ref(),
             _ => "",
+        };
+        let part = |part, ty| match json::shown(part, ty == Type::TEXT) {
+            // A part of a jsonb value is in canonical form, too.
+            Value::Json(text) if ty == Type::JSONB => Value::Jsonb(text),
+            shown => shown,
         };
         match (self, arguments) {
             (Self::GenerateSeries(ty), [from, to, rest @ ..]) => {
@@ -174,20 +171,20 @@ impl SetFunction {
                     push(vec![item.into_owned()])?;
                 }
             }
-            (Self::JsonElements { as_text }, _) => {
+            (Self::JsonElements(ty), _) => {
                 let all = json::all_elements(text(0)).ok_or_else(|| {
                     SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot extract elements from a non-array")
                 })?;
-                all.into_iter().try_for_each(|element| push(vec![json::shown(element, as_text)]))?;
+                all.into_iter().try_for_each(|element| push(vec![part(element, ty)]))?;
             }
-            (Self::JsonKeys | Self::JsonEach { .. }, _) => {
+            (Self::JsonKeys | Self::JsonEach(_), _) => {
                 let members = json::members(text(0)).ok_or_else(|| {
                     SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot take the members of a non-object")
                 })?;
                 for (key, member) in members {
                     let mut row = vec![Value::text(key)];
-                    if let Self::JsonEach { as_text } = self {
-                        row.push(json::shown(member, as_text));
+                    if let Self::JsonEach(ty) = self {
+                        row.push(part(member, ty));
                     }
                     push(row)?;
                 }

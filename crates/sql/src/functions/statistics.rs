@@ -133,14 +133,19 @@ impl Sums {
     }
 }
 
-/// The square root with the same scale as the number: the root of doubles, refined by one Newton step.
+/// The square root with the same scale as the number, rounded; `None` for a negative number, or beyond 38 digits.
 fn root(number: Numeric) -> Option<Numeric> {
-    if number == Numeric::from(0_i64) {
-        return Some(number);
-    }
-    let near = Numeric::from_f64(number.to_f64().sqrt())?;
-    let nearer = near.checked_add(number.checked_div(near)?)?.checked_div(Numeric::from(2_i64))?;
-    nearer.rescale(number.scale())
+    let (mantissa, scale) = (u128::try_from(number.mantissa()).ok()?, number.scale());
+    let Some(square) = mantissa.checked_mul(10_u128.pow(u32::from(scale))) else {
+        // The root of doubles, refined by one Newton step.
+        let near = Numeric::from_f64(number.to_f64().sqrt())?;
+        let nearer = near.checked_add(number.checked_div(near)?)?.checked_div(Numeric::from(2_i64))?;
+        return nearer.rescale(scale);
+    };
+    let below = square.isqrt();
+    // Halfway between two integers is no square of an integer: `below² + below + ¼`.
+    let root = below + u128::from(square - below * below > below);
+    Numeric::new(i128::try_from(root).ok()?, scale)
 }
 
 /// The sums of two columns.

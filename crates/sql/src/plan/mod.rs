@@ -45,7 +45,9 @@ use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
 #[cfg(feature = "analytic")]
 pub(crate) use output::determined_keys;
-pub(crate) use output::{add_determined, check_distinct, check_distinct_on, grouped_expr, label};
+pub(crate) use output::{
+    add_determined, check_distinct, check_distinct_on, grouped_expr, is_untyped_string, label,
+};
 
 /// A table of FROM.
 #[derive(Clone)]
@@ -581,17 +583,8 @@ impl<'a> Planner<'a> {
         }
         let mut types = Vec::new();
         for column in 0..width {
-            let known = rows.iter().filter_map(|row| row.get(column).and_then(|typed| typed.ty));
-            let mut all = None;
-            for ty in known {
-                all = Some(match all {
-                    None => ty,
-                    Some(all) => crate::types::names::common(all, ty).ok_or_else(|| {
-                        SqlError::new(state::DATATYPE_MISMATCH, "VALUES types cannot be matched")
-                    })?,
-                });
-            }
-            types.push(all.unwrap_or(Type::TEXT));
+            let all = rows.iter().filter_map(|row| row.get(column));
+            types.push(Binder::new(self, &nothing, "VALUES").common_type(all, "VALUES")?);
         }
         let mut settled = Vec::new();
         for row in rows {

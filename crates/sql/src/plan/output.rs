@@ -439,3 +439,22 @@ fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
     };
     items.iter().take_while(|item| is_plain(item)).position(is_item)
 }
+
+/// True when column `place` of a query is a string that has no type yet: in a set operation it gets that of the other query.
+pub(crate) fn is_untyped_string(body: &ast::SetExpr, place: usize) -> bool {
+    let select = match body {
+        ast::SetExpr::Select(select) => select,
+        ast::SetExpr::Query(query) => return is_untyped_string(&query.body, place),
+        _ => return false,
+    };
+    let is_one = |item: &ast::SelectItem| {
+        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    match select.projection.get(..=place) {
+        Some([before @ .., ast::SelectItem::UnnamedExpr(ast::Expr::Value(value))])
+        | Some([before @ .., ast::SelectItem::ExprWithAlias { expr: ast::Expr::Value(value), .. }]) => {
+            matches!(value.value, ast::Value::SingleQuotedString(_)) && before.iter().all(is_one)
+        }
+        _ => false,
+    }
+}

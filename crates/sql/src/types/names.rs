@@ -286,7 +286,7 @@ pub fn type_name(ty: Type) -> String {
 
 /// [`type_name`], for a type that may be undetermined.
 pub(crate) fn shown(ty: Option<Type>) -> String {
-    ty.map_or_else(|| "unknown".into(), type_name)
+    ty.map_or_else(|| "unknown".into(), |ty| type_name(unmodified(ty)))
 }
 
 /// The rank of a number type: of two types the greater one is the common type.
@@ -315,6 +315,15 @@ pub(crate) fn same(a: Type, b: Type) -> bool {
     a == b || is_numeric(a) && is_numeric(b)
 }
 
+/// The type without a precision: that of a constant in quotes, which no limit of another operand rounds.
+pub(crate) fn unmodified(ty: Type) -> Type {
+    match ty {
+        Type::Array(Scalar::Numeric(_)) => Type::NUMERIC.array(),
+        ty if is_numeric(ty) => Type::NUMERIC,
+        ty => ty,
+    }
+}
+
 /// The common type of two types without a cast; `None` if they have none.
 pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
     if a == b {
@@ -329,6 +338,9 @@ pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
     }
     if matches!((a, b), (Type::INET, Type::CIDR) | (Type::CIDR, Type::INET)) {
         return Some(Type::INET);
+    }
+    if let (Type::Array(x), Type::Array(y)) = (a, b) {
+        return common(Type::Scalar(x), Type::Scalar(y)).map(Type::array);
     }
     let times = |ty| match ty {
         Type::DATE => Some(0),

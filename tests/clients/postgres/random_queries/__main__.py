@@ -29,6 +29,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 from chains import chain  # noqa: E402
 from cluster import Cluster, is_installed  # noqa: E402
 from compare import EXECUTORS, OUR_PATIENCE, PATIENCE, Client, Lost, difference, order_difference, reason  # noqa: E402
+from mixed import mixed  # noqa: E402
 from queries import Queries  # noqa: E402
 from servers import Server  # noqa: E402
 from shrink import fewer, shrunk  # noqa: E402
@@ -143,7 +144,8 @@ class Run:
         queries = Queries(generator, made)
         for place in range(QUERIES):
             try:
-                node = queries.statement() if generator.randrange(6) else self.chain(generator)
+                kind = generator.randrange(12)
+                node = queries.statement() if kind > 2 else self.accepted(chain if kind else mixed, generator)
             except RecursionError:
                 continue
             if node.size() > 8000:
@@ -152,10 +154,10 @@ class Run:
             self.query(node, made, zone, way, f"{self.name}/{number} query {place}, {way}")
             yield
 
-    def chain(self, generator):
-        """A chain of operators whose types fit together."""
+    def accepted(self, make, generator):
+        """A statement whose types fit together."""
         while True:
-            node = chain(generator)
+            node = make(generator)
             if self.peers.theirs.ask(node.sql()).state is None:
                 return node
 

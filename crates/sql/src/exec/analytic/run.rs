@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::build::guards::KeepGuards;
+use crate::exec::analytic::build::guards::{KeepGuards, KeepJoinFilters};
 use crate::exec::analytic::built;
 use crate::exec::analytic::memory::StatementMemory;
 use crate::exec::analytic::rules::constants::ForgetConstants;
@@ -131,6 +131,7 @@ fn session_state(
     if way == Way::Spilling {
         rules.insert(0, Arc::new(JoinSorted));
     }
+    rules.insert(0, Arc::new(KeepJoinFilters));
     rules.push(Arc::new(KeepGuards));
     rules.push(Arc::new(PutInOrder));
     // After filters have been pushed down, and before projections are placed between joins.

@@ -15,7 +15,7 @@ use crate::plan::Planner;
 use crate::plan::array_query::gathered;
 use crate::plan::bind::{Binder, Typed, unsupported};
 use crate::syntax::names::{folded, parts, table_name};
-use crate::types::names::{common, is_integer, is_numeric, rank};
+use crate::types::names::{common, is_integer, is_numeric, rank, unmodified};
 
 impl Binder<'_, '_> {
     pub(crate) fn function(&mut self, function: &ast::Function) -> Result<Typed> {
@@ -333,7 +333,12 @@ impl Binder<'_, '_> {
                 "no function matches the name and argument types; you might need to add explicit type casts",
             )
         };
-        let Some(resolved) = functions::resolve(name, &types) else {
+        let has_literal = arguments.iter().any(|argument| argument.ty.is_none());
+        let resolved = match has_literal {
+            true => functions::resolve(name, &types.iter().map(|ty| ty.map(unmodified)).collect::<Vec<_>>()),
+            false => functions::resolve(name, &types),
+        };
+        let Some(resolved) = resolved else {
             return self.catalog_call(name, arguments)?.ok_or_else(|| unknown(self.planner));
         };
         // Functions that concatenate take values of any type; all others require their types.
@@ -371,7 +376,8 @@ fn type_of_nullif(left: Option<Type>, right: Option<Type>) -> Type {
         {
             common(l, r).unwrap_or(l)
         }
-        (left, right) => left.or(right).unwrap_or(Type::TEXT),
+        (None, Some(right)) => unmodified(right),
+        (left, _) => left.unwrap_or(Type::TEXT),
     }
 }
 

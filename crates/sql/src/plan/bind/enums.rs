@@ -89,7 +89,7 @@ impl Binder<'_, '_> {
     fn moment_word(&self, text: &str, ty: Type) -> Option<Expr> {
         let word = text.trim().to_ascii_lowercase();
         let days = match word.as_str() {
-            "now" => None,
+            "now" | "now()" => None,
             "today" => Some(0),
             "tomorrow" => Some(1),
             "yesterday" => Some(-1),

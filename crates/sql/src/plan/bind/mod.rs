@@ -32,7 +32,7 @@ use crate::plan::bind::interval::read_interval;
 use crate::plan::bind::scope::{Scope, no_operator, unknown_column};
 use crate::plan::row_in_subquery::{row_of, rows_exist};
 use crate::syntax::names::{folded, own, reference};
-use crate::types::names::{Modifiers, common, is_numeric, modifier_of, shown};
+use crate::types::names::{Modifiers, common, is_numeric, modifier_of, shown, unmodified};
 use crate::types::zone::Zone;
 
 /// Deepest nesting of an expression.
@@ -161,6 +161,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     /// 42804 when there is no such cast, or the error of reading a literal.
     pub(crate) fn settle(&mut self, bound: Typed, ty: Type, strength: Strength) -> Result<Expr> {
         let Typed { expr, ty: found } = bound;
+        let ty = if found.is_none() && strength == Strength::Implicit { unmodified(ty) } else { ty };
         match (found, expr) {
             (None, Expr::Const(Value::Text(text))) => self.constant(&text, ty),
             (None, Expr::Param(index)) => {
@@ -503,8 +504,23 @@ impl<'b, 'a> Binder<'b, 'a> {
 
     /// Converts all expressions to one common type.
     pub(crate) fn unified(&mut self, all: Vec<Typed>, what: &str) -> Result<(Vec<Expr>, Type)> {
+        let ty = self.common_type(&all, what)?;
+        let settled: Result<Vec<_>> =
+            all.into_iter().map(|bound| self.settle(bound, ty, Strength::Implicit)).collect();
+        Ok((settled?, ty))
+    }
+
+    /// The common type of all expressions.
+    ///
+    /// # Errors
+    /// 42804: they have none.
+    pub(crate) fn common_type<'t>(
+        &mut self,
+        all: impl IntoIterator<Item = &'t Typed> + Clone,
+        what: &str,
+    ) -> Result<Type> {
         let mut ty: Option<Type> = None;
-        for found in all.iter().filter_map(|bound| bound.ty) {
+        for found in all.clone().into_iter().filter_map(|bound| bound.ty) {
             ty = Some(match ty {
                 None => found,
                 Some(ty) => common(ty, found).ok_or_else(|| {
@@ -517,10 +533,9 @@ impl<'b, 'a> Binder<'b, 'a> {
                 })?,
             });
         }
+        let is_given = |bound: &Typed| bound.ty.is_some() || bound.expr == Expr::Const(Value::Null);
         let ty = ty.unwrap_or(Type::TEXT);
-        let settled: Result<Vec<_>> =
-            all.into_iter().map(|bound| self.settle(bound, ty, Strength::Implicit)).collect();
-        Ok((settled?, ty))
+        Ok(if all.into_iter().all(is_given) { ty } else { unmodified(ty) })
     }
 
     fn case(

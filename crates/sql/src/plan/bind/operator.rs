@@ -14,7 +14,7 @@ use crate::plan::bind::catalog::qualified;
 use crate::plan::bind::scope::no_operator_of as no_operator;
 use crate::plan::bind::{Binder, Typed, negated_if, number, ordered, unsupported};
 use crate::plan::row_in_subquery::row_of;
-use crate::types::names::{common, is_integer, is_numeric, rank, shown, type_name};
+use crate::types::names::{common, is_integer, rank, shown, type_name, unmodified};
 
 pub(crate) fn comparison(op: &BinaryOperator) -> Option<Compare> {
     Some(match op {
@@ -66,7 +66,7 @@ impl Binder<'_, '_> {
             Some(ty) => {
                 ordered(ty, op.symbol())?;
                 // A number in quotes is read as the widest type of its kind, so that no limit rounds it.
-                let ty = if is_numeric(ty) { Type::NUMERIC } else { ty };
+                let ty = unmodified(ty);
                 (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?)
             }
         };
@@ -262,7 +262,6 @@ impl Binder<'_, '_> {
 
     fn arithmetic(&mut self, op: Arith, left: Typed, right: Typed) -> Result<Typed> {
         let error = self.no_operator(op.symbol(), left.ty, right.ty);
-        let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
         match (left.ty, right.ty, op) {
             (Some(Type::DATE), Some(Type::INT2 | Type::INT4), Arith::Add | Arith::Sub) => {
                 let expr = Expr::Arith(op, Type::DATE, Box::new(left.expr), Box::new(right.expr));
@@ -282,10 +281,10 @@ impl Binder<'_, '_> {
             (Some(a), Some(b)) => match (rank(a), rank(b)) {
                 // A real combined with any other number is a double, as in PostgreSQL.
                 (Some(x), Some(y)) if x.max(y) == 4 && x != y => Type::FLOAT8,
-                (Some(_), Some(_)) => plain(common(a, b).ok_or(error.clone())?),
+                (Some(_), Some(_)) => unmodified(common(a, b).ok_or(error.clone())?),
                 _ => return Err(error),
             },
-            (Some(ty), None) | (None, Some(ty)) if rank(ty).is_some() => plain(ty),
+            (Some(ty), None) | (None, Some(ty)) if rank(ty).is_some() => unmodified(ty),
             _ => return Err(error),
         };
         if op.is_bitwise() && !is_integer(ty) || op == Arith::Rem && matches!(ty, Type::FLOAT4 | Type::FLOAT8)
@@ -299,7 +298,9 @@ impl Binder<'_, '_> {
         };
         let left = self.settle(left, ty, Strength::Implicit)?;
         let right = match op {
-            Arith::ShiftLeft | Arith::ShiftRight => right.expr,
+            // By so many places: an integer, also where the left operand is a bigint.
+            Arith::ShiftLeft | Arith::ShiftRight if right.ty == Some(Type::INT8) => return Err(error),
+            Arith::ShiftLeft | Arith::ShiftRight => self.settle(right, Type::INT4, Strength::Implicit)?,
             _ => self.settle(right, ty, Strength::Implicit)?,
         };
         Ok(Typed::new(Expr::Arith(op, ty, Box::new(left), Box::new(right)), ty))
@@ -328,7 +329,7 @@ impl Binder<'_, '_> {
                     let message = format!("operator does not exist: {op} {}", type_name(ty));
                     return Err(SqlError::new(state::UNDEFINED_FUNCTION, message));
                 }
-                let ty = if is_numeric(ty) { Type::NUMERIC } else { ty };
+                let ty = unmodified(ty);
                 let inner = self.settle(bound, ty, Strength::Implicit)?;
                 let negated = *op == UnaryOperator::Minus;
                 Ok(Typed::new(if negated { Expr::Negate(Box::new(inner)) } else { inner }, ty))

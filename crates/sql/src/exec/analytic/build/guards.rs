@@ -10,6 +10,8 @@
 //!               │ error
 //!               └▶ lazy: each AND and OR a [`Lazy`] ─▶ ok, or the error of a row that no condition had excluded
 //! ```
+//! Nested loops evaluate parts of their filter below the join, for each row of one side, unless those parts are guarded
+//! before: a CASE, or a key that is not equal, then guards nothing.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -20,10 +22,10 @@ use datafusion::arrow::compute::kernels::boolean::{and_kleene, is_not_null, not,
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::logical_expr::{ColumnarValue, Operator};
-use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -61,6 +63,33 @@ impl PhysicalOptimizerRule for KeepGuards {
     }
 }
 
+/// The rule that keeps the filters of nested loops whole if they may fail. It comes first.
+#[derive(Debug)]
+pub(in crate::exec::analytic) struct KeepJoinFilters;
+
+impl PhysicalOptimizerRule for KeepJoinFilters {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() else {
+                return Ok(Transformed::no(plan));
+            };
+            match join.filter().filter(|filter| may_fail(filter.expression())) {
+                None => Ok(Transformed::no(plan)),
+                Some(filter) => with_filter(join, whole_filter(filter)?).map(Transformed::yes),
+            }
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "keep_join_filters"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
 /// The step with guarded expressions; `None` when none of them needs a guard.
 fn with_guards(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
@@ -85,20 +114,27 @@ fn with_guards(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
     }
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         let Some(filter) = guarded_join(join.filter())? else { return Ok(None) };
-        let (left, right) = (join.left().clone(), join.right().clone());
-        let join = NestedLoopJoinExecBuilder::new(left, right, *join.join_type())
-            .with_filter(Some(filter))
-            .with_projection_ref(join.projection().clone());
-        return Ok(Some(Arc::new(join.build()?)));
+        return with_filter(join, filter).map(Some);
     }
     Ok(None)
 }
 
+fn with_filter(join: &NestedLoopJoinExec, filter: JoinFilter) -> Result<Arc<dyn ExecutionPlan>> {
+    let (left, right) = (join.left().clone(), join.right().clone());
+    let join = NestedLoopJoinExecBuilder::new(left, right, *join.join_type())
+        .with_filter(Some(filter))
+        .with_projection_ref(join.projection().clone());
+    Ok(Arc::new(join.build()?))
+}
+
 fn guarded_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
-    let Some(filter) = filter else { return Ok(None) };
-    let guarded = guarded(filter.expression(), true)?;
-    let columns = || filter.column_indices().to_vec();
-    Ok(guarded.map(|expr| JoinFilter::new(expr, columns(), filter.schema().clone())))
+    let filter = filter.filter(|filter| has_guard(filter.expression()));
+    filter.map(whole_filter).transpose()
+}
+
+fn whole_filter(filter: &JoinFilter) -> Result<JoinFilter> {
+    let whole: Physical = Arc::new(Guarded::new(filter.expression(), true)?);
+    Ok(JoinFilter::new(whole, filter.column_indices().to_vec(), filter.schema().clone()))
 }
 
 /// The expression with its guards; `None` when none is needed. In a filter NULL counts as false.
@@ -106,7 +142,7 @@ fn guarded(expr: &Physical, is_filter: bool) -> Result<Option<Physical>> {
     if !has_guard(expr) {
         return Ok(None);
     }
-    Ok(Some(Arc::new(Guarded { lazy: lazy(expr, is_filter)?, whole: expr.clone(), is_filter })))
+    Ok(Some(Arc::new(Guarded::new(expr, is_filter)?)))
 }
 
 /// The expression as an AND or OR, if it is one.
@@ -147,9 +183,8 @@ fn lazy(expr: &Physical, is_filter: bool) -> Result<Physical> {
             Ok(match junction(&part) {
                 Some(binary) => {
                     let (left, right) = (binary.left().clone(), binary.right().clone());
-                    Transformed::yes(
-                        Arc::new(Lazy { left, right, is_and: *binary.op() == Operator::And }) as _
-                    )
+                    let is_and = *binary.op() == Operator::And;
+                    Transformed::yes(Arc::new(Lazy { left, right, is_and, is_filter: false }) as _)
                 }
                 None => Transformed::no(part),
             })
@@ -157,7 +192,7 @@ fn lazy(expr: &Physical, is_filter: bool) -> Result<Physical> {
         let part = part.data()?;
         all = Some(match all {
             None => part,
-            Some(left) => Arc::new(Lazy { left, right: part, is_and: true }),
+            Some(left) => Arc::new(Lazy { left, right: part, is_and: true, is_filter: true }),
         });
     }
     all.ok_or_else(|| through(bug("an expression without parts")))
@@ -169,11 +204,15 @@ struct Lazy {
     left: Physical,
     right: Physical,
     is_and: bool,
+    /// A left side that is NULL decides, too: the row is left out.
+    is_filter: bool,
 }
 
 impl PartialEq for Lazy {
     fn eq(&self, other: &Self) -> bool {
-        self.left.eq(&other.left) && self.right.eq(&other.right) && self.is_and == other.is_and
+        self.left.eq(&other.left)
+            && self.right.eq(&other.right)
+            && (self.is_and, self.is_filter) == (other.is_and, other.is_filter)
     }
 }
 
@@ -204,7 +243,11 @@ impl PhysicalExpr for Lazy {
         let left = self.left.evaluate(batch)?.into_array(batch.num_rows())?;
         let left = as_boolean_array(&left)?;
         let decided = if self.is_and { not(left)? } else { left.clone() };
-        let undecided = not(&and_kleene(&decided, &is_not_null(left)?)?)?;
+        let is_known = is_not_null(left)?;
+        let undecided = match self.is_filter {
+            true => and_kleene(left, &is_known)?,
+            false => not(&and_kleene(&decided, &is_known)?)?,
+        };
         let right = self.right.evaluate_selection(batch, &undecided)?.into_array(batch.num_rows())?;
         let right = as_boolean_array(&right)?;
         let both: BooleanArray = if self.is_and { and_kleene(left, right)? } else { or_kleene(left, right)? };
@@ -217,7 +260,7 @@ impl PhysicalExpr for Lazy {
 
     fn with_new_children(self: Arc<Self>, children: Vec<Physical>) -> Result<Physical> {
         match <[Physical; 2]>::try_from(children) {
-            Ok([left, right]) => Ok(Arc::new(Self { left, right, is_and: self.is_and })),
+            Ok([left, right]) => Ok(Arc::new(Self { left, right, ..*self })),
             Err(_) => Err(through(bug("AND or OR of two"))),
         }
     }
@@ -227,12 +270,26 @@ impl PhysicalExpr for Lazy {
     }
 }
 
-/// An expression, and the fallback that is evaluated when it fails for a whole batch.
+/// An expression, and the fallback that is evaluated when it fails for a whole batch. Other rules see its columns only.
 #[derive(Debug, Eq)]
 struct Guarded {
     whole: Physical,
     lazy: Physical,
     is_filter: bool,
+    columns: Vec<Physical>,
+}
+
+impl Guarded {
+    fn new(whole: &Physical, is_filter: bool) -> Result<Self> {
+        let mut columns: Vec<Physical> = Vec::new();
+        whole.apply(|part| {
+            if part.is::<Column>() && !columns.contains(part) {
+                columns.push(part.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(Self { lazy: lazy(whole, is_filter)?, whole: whole.clone(), is_filter, columns })
+    }
 }
 
 impl PartialEq for Guarded {
@@ -277,14 +334,19 @@ impl PhysicalExpr for Guarded {
     }
 
     fn children(&self) -> Vec<&Physical> {
-        vec![&self.whole]
+        self.columns.iter().collect()
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Physical>) -> Result<Physical> {
-        let Some(whole) = children.into_iter().next() else {
-            return Err(through(bug("a guarded expression without one")));
-        };
-        Ok(guarded(&whole, self.is_filter)?.unwrap_or(whole))
+        // All at once: a new column may be equal to another one's old.
+        let whole = self.whole.clone().transform_down(|part| {
+            let place = self.columns.iter().position(|column| column.eq(&part));
+            Ok(match place.and_then(|place| children.get(place)) {
+                Some(new) => Transformed::new(new.clone(), true, TreeNodeRecursion::Jump),
+                None => Transformed::no(part),
+            })
+        });
+        Ok(Arc::new(Self::new(&whole.data()?, self.is_filter)?))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

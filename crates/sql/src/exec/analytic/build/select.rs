@@ -217,9 +217,8 @@ impl Planner<'_> {
             })
             .collect();
         let (plan, cols) = self.projected(plan, exprs)?;
-        let open = (0..cols.len())
-            .map(|place| rows.iter().all(|row| matches!(row.get(place), Some(Expr::Const(Value::Null)))))
-            .collect();
+        // VALUES gives NULLs without a type the type text.
+        let open = vec![false; cols.len()];
         Ok(Relation { plan, cols, names, open, sorted: None })
     }
 

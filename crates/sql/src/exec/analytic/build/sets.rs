@@ -22,8 +22,8 @@ use crate::exec::analytic::kernel::scalar::RowExpr;
 use crate::exec::analytic::{Named, Relation, built};
 use crate::exec::executor::unsupported;
 use crate::expr::Expr;
-use crate::plan::Planner;
-use crate::types::names::{check_recursive, common, is_numeric};
+use crate::plan::{Planner, is_untyped_string};
+use crate::types::names::{check_recursive, common, is_numeric, unmodified};
 
 impl Planner<'_> {
     pub(in crate::exec::analytic) fn set_operation(
@@ -38,9 +38,8 @@ impl Planner<'_> {
             ast::SetQuantifier::None | ast::SetQuantifier::Distinct => false,
             other => return Err(unsupported(format!("{op} {other}"))),
         };
-        let left = self.set_expr(left)?;
-        let right = self.set_expr(right)?;
-        let (left, right) = self.matched(&op.to_string(), left, right)?;
+        let relations = (self.set_expr(left)?, self.set_expr(right)?);
+        let (left, right) = self.matched(&op.to_string(), (left, right), relations)?;
         match op {
             ast::SetOperator::Union => {
                 let builder = LogicalPlanBuilder::from(left.plan).union(right.plan);
@@ -52,7 +51,9 @@ impl Planner<'_> {
                     ordered(&cols)?;
                     (plan, cols) = self.distinct(plan, cols)?;
                 }
-                Ok(Relation { plan, cols, sorted: None, ..left })
+                // A column of one query only that is NULL everywhere has values of the other one now.
+                let open = left.open.iter().zip(&right.open).map(|(a, b)| *a && *b).collect();
+                Ok(Relation { plan, cols, open, sorted: None, ..left })
             }
             ast::SetOperator::Intersect => self.half_join(left, right, JoinType::LeftSemi, all),
             ast::SetOperator::Except => self.half_join(left, right, JoinType::LeftAnti, all),
@@ -61,18 +62,25 @@ impl Planner<'_> {
     }
 
     /// Converts two relations to the same types and forms.
-    fn matched(&mut self, what: &str, left: Relation, right: Relation) -> Result<(Relation, Relation)> {
+    fn matched(
+        &mut self,
+        what: &str,
+        (left_body, right_body): (&ast::SetExpr, &ast::SetExpr),
+        (left, right): (Relation, Relation),
+    ) -> Result<(Relation, Relation)> {
         if left.cols.len() != right.cols.len() {
             let message = format!("each {what} query must have the same number of columns");
             return Err(SqlError::new(state::SYNTAX_ERROR, message));
         }
         let mut types = Vec::with_capacity(left.cols.len());
         let pairs = left.cols.iter().zip(&right.cols).zip(left.open.iter().zip(&right.open));
-        for ((a, b), (open_a, open_b)) in pairs {
+        for (place, ((a, b), (open_a, open_b))) in pairs.enumerate() {
             let ty = match (open_a, open_b) {
                 (true, false) => b.ty,
                 (false, true) => a.ty,
                 _ if a.ty == b.ty => a.ty,
+                _ if is_untyped_string(left_body, place) => unmodified(b.ty),
+                _ if is_untyped_string(right_body, place) => unmodified(a.ty),
                 _ => common(a.ty, b.ty).ok_or_else(|| {
                     let (a, b) = (self.shown(Some(a.ty)), self.shown(Some(b.ty)));
                     SqlError::new(

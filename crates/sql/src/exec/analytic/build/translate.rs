@@ -22,7 +22,7 @@ use crate::exec::analytic::{check_groups_and_windows, check_outer_joins};
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::{Expr, bug};
 use crate::plan::Asked;
-use crate::types::names::{is_integer, is_numeric, rank};
+use crate::types::names::{is_integer, is_numeric, rank, unmodified};
 
 /// A column in scope: its column in the plan, its form, its type.
 #[derive(Debug, Clone)]
@@ -518,7 +518,7 @@ impl Translator<'_> {
 
     fn type_among<'e>(&self, mut exprs: impl Iterator<Item = &'e Expr>) -> Option<Type> {
         let ty = exprs.find_map(|expr| self.type_of(expr))?;
-        Some(if is_numeric(ty) { Type::NUMERIC } else { ty })
+        Some(unmodified(ty))
     }
 
     fn in_list(&self, inner: &Expr, list: &[Expr]) -> Result<Option<Formed>> {

@@ -156,22 +156,13 @@ impl Binder<'_, '_> {
             return self.series_of_times(first.clone(), last.clone(), step.clone()).map(Some);
         }
         bound.extend(self.planner.listening(name, bound.len())?);
-        let is_jsonb = name.starts_with("jsonb_");
-        if is_jsonb && let Some(first) = bound.first_mut() {
-            let settled = self.settle(first.clone(), Type::JSONB, Strength::Implicit)?;
-            *first = Typed::new(settled, Type::JSONB);
-        }
         let types: Vec<Option<Type>> = bound.iter().map(|argument| argument.ty).collect();
         let Some((function, types)) = SetFunction::resolve(name, &types)? else { return Ok(None) };
         let mut settled = Vec::new();
         for (argument, ty) in bound.into_iter().zip(types) {
             settled.push((self.settle(argument, ty, Strength::Implicit)?, ty));
         }
-        let mut columns = function.columns(name);
-        for (_, ty) in columns.iter_mut().filter(|(_, ty)| is_jsonb && *ty == Type::JSON) {
-            // A part of a jsonb value is in normal form, too.
-            *ty = Type::JSONB;
-        }
+        let columns = function.columns(name);
         let zone = self.zone().clone();
         Ok(Some(SetCall {
             name: name.to_owned(),

@@ -24,6 +24,7 @@ use crate::plan::Planner;
 use crate::plan::bind::aggregate::OF_AGGREGATE;
 use crate::plan::bind::{Binder, Typed};
 use crate::syntax::names::folded;
+use crate::types::names::{common, unmodified};
 
 /// The clause name for arguments of a window function.
 const OF_WINDOW: &str = "a window function";
@@ -215,11 +216,16 @@ impl Binder<'_, '_> {
                     other => return Err(unsupported(format!("the argument {other}"))),
                 }
             }
-            if let ("lag" | "lead", [(_, ty), _, (default, found)]) = (name, arguments.as_mut_slice()) {
+            if let ("lag" | "lead", [(value, ty), _, (default, found)]) = (name, arguments.as_mut_slice()) {
                 // A literal in quotes was given the type text.
-                let strength = if *found == Type::TEXT { Strength::Explicit } else { Strength::Implicit };
-                *default = self.settle(Typed::new(default.clone(), *found), *ty, strength)?;
-                *found = *ty;
+                let (default_ty, together) = match (&default, *found) {
+                    (Expr::Const(Value::Text(_)), Type::TEXT) => (None, unmodified(*ty)),
+                    (_, found) => (Some(found), common(*ty, found).unwrap_or(*ty)),
+                };
+                *value = self.settle(Typed::new(value.clone(), *ty), together, Strength::Implicit)?;
+                let default_of = Typed { expr: default.clone(), ty: default_ty };
+                *default = self.settle(default_of, together, Strength::Implicit)?;
+                (*ty, *found) = (together, together);
             }
             let first = arguments.first().map(|(_, ty)| *ty);
             let ty = match (name, arguments.len()) {
@@ -439,6 +445,11 @@ impl Planner<'_> {
         let mut exprs = Vec::new();
         for (expr, ty) in arguments {
             exprs.push(self.translated(expr, *ty, cols)?);
+        }
+        if let ("lag" | "lead", [(value, ty), _, _], [first, ..]) = (name, arguments, exprs.as_mut_slice()) {
+            // The default may have more digits than the form of the value.
+            let form = data_type(*ty);
+            *first = (self.whole()?.translator(cols).in_form(value, *ty, &form)?, form, *ty);
         }
         let first = exprs.first().map(|(_, form, ty)| (form.clone(), *ty));
         // A row count must be a constant.

@@ -21,10 +21,10 @@ use crate::plan::bind::scope::Scope;
 use crate::plan::bind::{Binder, Typed, negated_if};
 use crate::plan::with::Named;
 use crate::plan::{
-    Asked, Groups, Planner, check_distinct, check_distinct_on, limit_and_offset, nothing_but_a_select, split,
-    unsupported,
+    Asked, Groups, Planner, check_distinct, check_distinct_on, is_untyped_string, limit_and_offset,
+    nothing_but_a_select, split, unsupported,
 };
-use crate::types::names::common;
+use crate::types::names::{common, unmodified};
 use crate::types::outcome::ResultColumn;
 
 use from::place;
@@ -116,6 +116,7 @@ impl Planner<'_> {
                     ast::SetQuantifier::Distinct | ast::SetQuantifier::None => false,
                     other => return Err(unsupported(other)),
                 };
+                let bodies = (left, right);
                 let (mut left, mut right) = (self.small_set_expr(left)?, self.small_set_expr(right)?);
                 if left.columns.len() != right.columns.len() {
                     let message = "each UNION query must have the same number of columns";
@@ -126,8 +127,10 @@ impl Planner<'_> {
                     let Some(column) = columns.get_mut(place) else { continue };
                     let ty = match common(column.ty, other.ty) {
                         Some(ty) => ty,
-                        None if left.is_null(place) => other.ty,
-                        None if right.is_null(place) => column.ty,
+                        None if column.ty == Type::TEXT && left.is_null(place) => other.ty,
+                        None if other.ty == Type::TEXT && right.is_null(place) => column.ty,
+                        None if is_untyped_string(bodies.0, place) => unmodified(other.ty),
+                        None if is_untyped_string(bodies.1, place) => unmodified(column.ty),
                         None => {
                             let (a, b) = (self.shown(Some(column.ty)), self.shown(Some(other.ty)));
                             let message = format!("UNION types {a} and {b} cannot be matched");
