@@ -11,10 +11,13 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};
-use crate::state::sessions::{self, Phase, State, in_use, no_transaction};
+use crate::state::sessions::{self, Phase, SessionId, State, in_use, no_transaction};
 
 /// Interval at which a waiting command checks whether it must end.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a command waits for the one that begins its transaction, and how often it looks.
+const BEGIN_TIME: Duration = Duration::from_millis(100);
+const BEGIN_LOOK: Duration = Duration::from_millis(1);
 
 impl<'a> Call<'a> {
     /// Key under which a retryable write stores its result.
@@ -44,11 +47,14 @@ impl<'a> Call<'a> {
     /// The command must end, or there are too many sessions.
     pub(crate) async fn turn(&self) -> Outcome<Option<OwnedMutexGuard<()>>> {
         let (Some(id), true) = (&self.session, self.in_transaction) else { return Ok(None) };
+        if self.args.name == "abortTransaction" {
+            return Ok(None);
+        }
         let session = match self.starts {
             true => Some(self.shared.sessions.enter(id)?),
-            false => self.shared.sessions.find(id),
+            false => self.begun(id).await,
         };
-        let Some(session) = session.filter(|_| self.args.name != "abortTransaction") else { return Ok(None) };
+        let Some(session) = session else { return Ok(None) };
         let turn = sessions::lock(&session).turn.clone();
         let mut turn = pin!(turn.lock_owned());
         loop {
@@ -57,6 +63,20 @@ impl<'a> Call<'a> {
                 turn = &mut turn => return Ok(Some(turn)),
                 () = tokio::time::sleep(LOOK) => self.may_go_on()?,
             }
+        }
+    }
+
+    /// The session of the command's transaction, if it is known. Waits for the command that begins the transaction: a driver
+    /// sends the commands of a transaction that its user does not wait for by several connections.
+    async fn begun(&self, id: &SessionId) -> Option<Arc<Mutex<State>>> {
+        let until = Instant::now() + BEGIN_TIME;
+        loop {
+            let session = self.shared.sessions.find(id);
+            let number = session.as_ref().map(|session| sessions::lock(session).number);
+            if number >= self.number || Instant::now() >= until {
+                return session;
+            }
+            tokio::time::sleep(BEGIN_LOOK).await;
         }
     }
 

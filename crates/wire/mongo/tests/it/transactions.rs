@@ -105,6 +105,26 @@ async fn command_that_awaits_its_turn_in_a_transaction_blocks_no_thread() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn commands_of_a_transaction_may_overtake_the_one_that_begins_it() {
+    let server = Server::new();
+    let mut first = server.connect();
+    first.ok(doc! { "ping": 1 }).await;
+    let early: Vec<_> = (2..10)
+        .map(|number| {
+            let mut client = server.connect();
+            tokio::spawn(async move { client.ok(part(insert(number), 1, 1, false)).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    first.ok(part(insert(1), 1, 1, true)).await;
+    for one in early {
+        one.await.unwrap();
+    }
+    first.ok(end("commitTransaction", 1, 1)).await;
+    assert_eq!(count(&mut first).await, 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn abort_ends_a_transaction_with_a_running_command() {
     let server = Server::new();
     let (mut ann, mut bob) = (server.connect(), server.connect());
