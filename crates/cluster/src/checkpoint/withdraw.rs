@@ -65,7 +65,7 @@ impl Checkpoints {
         is_distrusted.then(|| self.withdraw(node)).transpose()
     }
 
-    /// What was withdrawn. What is older than the second newest checkpoint may be missing.
+    /// All that was withdrawn; an entry older than the second newest checkpoint may be missing.
     pub(crate) fn withdrawn(&self) -> Result<BTreeSet<Withdrawn>, CheckpointError> {
         Ok(self.store.list(WITHDRAWN)?.iter().filter_map(|name| Withdrawn::parse(name)).collect())
     }

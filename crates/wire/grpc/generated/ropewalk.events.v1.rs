@@ -31,7 +31,7 @@ pub struct SequencedEvent {
     pub position: u64,
     #[prost(message, optional, tag = "2")]
     pub event: ::core::option::Option<Event>,
-    /// What was appended with the event.
+    /// Appended with the event.
     #[prost(message, optional, tag = "3")]
     pub tracking: ::core::option::Option<UpstreamPosition>,
     /// Number of the commit.
