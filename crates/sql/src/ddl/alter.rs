@@ -1,8 +1,8 @@
 //! ALTER TABLE.
 
 use ropewalk::tables::{
-    DefaultValue, Expr as TableExpr, Function as TableFunction, Scalar, Schema, TablesError, Type, Value,
-    qualify, schema_and_name, shown,
+    DefaultValue, Expr as TableExpr, Function as TableFunction, Precision, Scalar, Schema, TablesError, Type,
+    Value, qualify, schema_and_name, shown,
 };
 use sqlparser::ast;
 
@@ -13,6 +13,7 @@ use super::unsupported;
 use crate::access::row_source::Access;
 use crate::catalog::collations;
 use crate::error::{Result, SqlError, state};
+use crate::expr::Expr;
 use crate::expr::cast::cast_in;
 use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, in_full, own, table_name};
@@ -233,7 +234,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// ALTER COLUMN ... TYPE ... USING: rewrites every row.
+    /// ALTER COLUMN ... TYPE ... USING: rewrites every row, unless only the length of a text changes.
     fn set_type(
         &mut self,
         table: &str,
@@ -285,24 +286,12 @@ impl Ddl<'_> {
         for name in bounds {
             self.transaction.tables().drop_constraint(table, &name)?;
         }
-        if default.is_some() {
-            self.transaction.tables().set_default(table, column, DefaultValue::None)?;
-        }
-        let cx = self.cx;
-        let mut failed = None;
-        let changed = self.transaction.tables().set_type(table, column, ty, &mut |row| {
-            let row: Vec<Value<'static>> = row.iter().map(|value| value.borrowed().into_owned()).collect();
-            match expr.eval(&cx, &row).map(Value::into_owned) {
-                Ok(value) => Some(modifiers.precision.map_or(value.clone(), |kept| kept.keep(value))),
-                Err(error) => {
-                    failed = Some(error);
-                    None
-                }
+        let is_same = known.column_type() == ty && using.is_none();
+        if !is_same || modifiers.precision.is_some() || known.precision().is_some() {
+            if default.is_some() {
+                self.transaction.tables().set_default(table, column, DefaultValue::None)?;
             }
-        });
-        match (changed, failed) {
-            (_, Some(error)) => return Err(error),
-            (changed, None) => changed?,
+            self.rewrite_column(table, column, ty, &expr, modifiers.precision)?;
         }
         let declared = schema.columns().get(place).and_then(|column| column.collation());
         let collation = collation.filter(|name| *name != collations::DEFAULT);
@@ -321,6 +310,33 @@ impl Ddl<'_> {
             self.transaction.tables().add_check(table, &format!("{column}_length"), length.le(most))?;
         }
         Ok(())
+    }
+
+    /// Gives every row the value of `expr` in a column, which has this type then.
+    fn rewrite_column(
+        &mut self,
+        table: &str,
+        column: &str,
+        ty: Type,
+        expr: &Expr,
+        precision: Option<Precision>,
+    ) -> Result<()> {
+        let cx = self.cx;
+        let mut failed = None;
+        let changed = self.transaction.tables().set_type(table, column, ty, &mut |row| {
+            let row: Vec<Value<'static>> = row.iter().map(|value| value.borrowed().into_owned()).collect();
+            match expr.eval(&cx, &row).map(Value::into_owned) {
+                Ok(value) => Some(precision.map_or(value.clone(), |kept| kept.keep(value))),
+                Err(error) => {
+                    failed = Some(error);
+                    None
+                }
+            }
+        });
+        match (changed, failed) {
+            (_, Some(error)) => Err(error),
+            (changed, None) => Ok(changed?),
+        }
     }
 
     fn add_column(&mut self, table: &str, schema: &Schema, def: &ast::ColumnDef) -> Result<()> {

@@ -131,7 +131,7 @@ impl Planner<'_> {
         let mut set: Vec<(usize, SetTo)> = Vec::new();
         let keys = schema.key_columns().len();
         for (place, value) in assignments_of(&update.assignments, &|name| column_place(&schema, name))? {
-            if is_default(value) {
+            if is_default(&value) {
                 // A generated column is computed anyway.
                 if schema.columns().get(place).is_none_or(|column| column.generated().is_none()) {
                     set.push((place, SetTo::Default));
@@ -139,9 +139,9 @@ impl Planner<'_> {
                 continue;
             }
             let ty = schema.columns().get(place).map_or(Type::TEXT, |column| column.column_type());
-            let is_literal = self.takes_type(value, ty)?;
+            let is_literal = self.takes_type(&value, ty)?;
             set.push((place, SetTo::Column { number: keys + exprs.len(), found: Type::TEXT, is_literal }));
-            exprs.push(value.clone());
+            exprs.push(value.into_owned());
         }
         let shown = if update.returning.is_some() { relations_of(others)? } else { Vec::new() };
         let exprs = key_of(&schema, &alias).chain(exprs).collect();

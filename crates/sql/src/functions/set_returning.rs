@@ -130,11 +130,6 @@ impl SetFunction {
             Some(Value::Text(text) | Value::Json(text) | Value::Jsonb(text)) => text.as_ref(),
             _ => "",
         };
-        let part = |part, ty| match json::shown(part, ty == Type::TEXT) {
-            // A part of a jsonb value is in canonical form, too.
-            Value::Json(text) if ty == Type::JSONB => Value::Jsonb(text),
-            shown => shown,
-        };
         match (self, arguments) {
             (Self::GenerateSeries(ty), [from, to, rest @ ..]) => {
                 let one = Value::Int4(1).assign(ty).unwrap_or(Value::Int4(1));
@@ -175,7 +170,7 @@ impl SetFunction {
                 let all = json::all_elements(text(0)).ok_or_else(|| {
                     SqlError::new(state::INVALID_PARAMETER_VALUE, "cannot extract elements from a non-array")
                 })?;
-                all.into_iter().try_for_each(|element| push(vec![part(element, ty)]))?;
+                all.into_iter().try_for_each(|element| push(vec![part_of(element, ty)]))?;
             }
             (Self::JsonKeys | Self::JsonEach(_), _) => {
                 let members = json::members(text(0)).ok_or_else(|| {
@@ -184,7 +179,7 @@ impl SetFunction {
                 for (key, member) in members {
                     let mut row = vec![Value::text(key)];
                     if let Self::JsonEach(ty) = self {
-                        row.push(part(member, ty));
+                        row.push(part_of(member, ty));
                     }
                     push(row)?;
                 }
@@ -285,6 +280,15 @@ impl SetFunction {
                 | "pg_listening_channels"
                 | "_pg_expandarray"
         )
+    }
+}
+
+/// A part of a JSON value as json, jsonb or text.
+fn part_of(part: &str, ty: Type) -> Value<'static> {
+    match json::shown(part, ty == Type::TEXT) {
+        // A part of a jsonb value is in canonical form, too.
+        Value::Json(text) if ty == Type::JSONB => Value::Jsonb(text),
+        shown => shown,
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
 }
 
 /// The number of columns of a query, if its text shows it.
-fn columns(body: &ast::SetExpr) -> Option<usize> {
+pub(crate) fn columns(body: &ast::SetExpr) -> Option<usize> {
     match body {
         ast::SetExpr::Select(select) => {
             select.projection.iter().all(|item| shown_expr(item).is_some()).then_some(select.projection.len())

@@ -45,8 +45,22 @@ pub(crate) fn check_width(alias: &ast::TableAlias, width: usize) -> Result<()> {
     Err(SqlError::new(state::SYNTAX_ERROR, format!("subquery has too {much} columns")))
 }
 
-fn column(number: usize) -> ast::Ident {
+/// Name of a column of [`derived`].
+pub(crate) fn column(number: usize) -> ast::Ident {
     ast::Ident::with_quote('"', format!("*{number}"))
+}
+
+/// `(query) AS "name" ("*0", "*1")`
+pub(crate) fn derived(query: &ast::Query, name: ast::Ident, width: usize) -> ast::TableWithJoins {
+    let columns = (0..width).map(|place| ast::TableAliasColumnDef { name: column(place), data_type: None });
+    let alias = ast::TableAlias { explicit: true, name, columns: columns.collect(), at: None };
+    let relation = ast::TableFactor::Derived {
+        lateral: false,
+        subquery: Box::new(query.clone()),
+        alias: Some(alias),
+        sample: None,
+    };
+    ast::TableWithJoins { relation, joins: Vec::new() }
 }
 
 /// `EXISTS (SELECT 1 FROM (query) AS "*in" ("*1", "*2") WHERE condition)`; the condition compares columns
@@ -66,15 +80,7 @@ fn exists(row: &[ast::Expr], query: &ast::Query, is_null: bool) -> Result<ast::E
         right: Box::new(right),
     });
     let all = all.ok_or_else(|| bug("a row without columns"))?;
-    let names = (0..row.len()).map(|place| ast::TableAliasColumnDef { name: column(place), data_type: None });
-    let alias = ast::TableAlias { explicit: true, name: relation, columns: names.collect(), at: None };
-    let factor = ast::TableFactor::Derived {
-        lateral: false,
-        subquery: Box::new(query.clone()),
-        alias: Some(alias),
-        sample: None,
-    };
-    select.from = vec![ast::TableWithJoins { relation: factor, joins: Vec::new() }];
+    select.from = vec![derived(query, relation, row.len())];
     select.selection = Some(match is_null {
         false => all,
         true => ast::Expr::IsNull(Box::new(ast::Expr::Nested(Box::new(all)))),

@@ -9,7 +9,7 @@ ROWS, COMMAND = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK
 FLOATS = {700, 701}
 NUMERIC = 1700
 #: varchar and char are described as text, as docs/postgres.md says.
-AS_TEXT = {1043: 25, 1042: 25}
+AS_TEXT = {1043: 25, 1042: 25, 1015: 1009, 1014: 1009}
 EXECUTORS = ["auto", "rows", "engine", "nested"]
 #: Statements that take PostgreSQL longer, or us, are left out; milliseconds.
 PATIENCE, OUR_PATIENCE = 200, 3000

@@ -3,6 +3,7 @@
 //! Its indexes, validators, references, quotas and rules apply. A row is found by a query that returns `doc`,
 //! whose `_id` identifies the document with its type; the column `_id` is a text.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use ropewalk::documents::lang::{
@@ -183,7 +184,8 @@ impl Planner<'_> {
         }
         let mut both = scope.clone();
         both.add_qualified("excluded", relation.fields().to_vec())?;
-        let doc = self.new_doc(assigned_doc(&update.assignments, relation)?, &both)?;
+        let doc = assigned_doc(&update.assignments, relation)?;
+        let doc = self.new_doc(&doc, &both)?;
         let filter = match &update.selection {
             None => None,
             Some(selection) => Some(Binder::new(self, &both, "WHERE").condition(selection)?),
@@ -214,11 +216,11 @@ impl Planner<'_> {
         }
         nothing_but_an_update(update)?;
         let value = assigned_doc(&update.assignments, &relation)?;
-        if is_default(value) {
+        if is_default(&value) {
             return Err(unsupported("DEFAULT as a document"));
         }
-        let is_literal = self.takes_type(value, DOC.1)?;
-        let exprs = vec![column_of(&alias, DOC.0), value.clone()];
+        let is_literal = self.takes_type(&value, DOC.1)?;
+        let exprs = vec![column_of(&alias, DOC.0), value.into_owned()];
         let target = (&update.table, from_of(update), update.selection.as_ref());
         let change = self.change((relation, alias), target, exprs, update.returning.as_deref())?;
         if !is_literal {
@@ -270,10 +272,13 @@ impl Planner<'_> {
 }
 
 /// The value that an UPDATE assigns to `doc`.
-fn assigned_doc<'a>(assignments: &'a [ast::Assignment], relation: &ModelRelation) -> Result<&'a ast::Expr> {
+fn assigned_doc<'a>(
+    assignments: &'a [ast::Assignment],
+    relation: &ModelRelation,
+) -> Result<Cow<'a, ast::Expr>> {
     let set = assignments_of(assignments, &|name| place_in(relation, relation.fields(), name))?;
-    match set.as_slice() {
-        [(1, value)] => Ok(value),
+    match <[_; 1]>::try_from(set) {
+        Ok([(1, value)]) => Ok(value),
         _ => Err(failed(DocumentsError::ImmutableId)),
     }
 }

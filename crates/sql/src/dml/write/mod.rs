@@ -8,6 +8,7 @@
 //! 1. All rows are found before the first write: a statement never sees its own writes.
 //! 2. A condition that cannot be planned is an error. A statement never runs without its WHERE.
 
+mod assignments;
 mod chain;
 mod exprs;
 mod plan;
@@ -24,10 +25,10 @@ use crate::plan::Select;
 use crate::syntax::overriding::Overriding;
 use crate::types::outcome::ResultColumn;
 
+pub(crate) use assignments::assignments_of;
 pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{
-    Targets, assignments_of, column_place, is_default, nothing_but_a_delete, nothing_but_an_insert,
-    nothing_but_an_update,
+    Targets, column_place, is_default, nothing_but_a_delete, nothing_but_an_insert, nothing_but_an_update,
 };
 pub(crate) use run::{Proposed, Written, change, changes, default_value};
 

@@ -14,6 +14,7 @@ use super::Returning;
 use super::Source;
 use super::Target;
 use super::Update;
+use super::assignments_of;
 use super::unsupported;
 use crate::access::access_path::Path;
 use crate::error::{Result, SqlError, state};
@@ -469,7 +470,7 @@ impl Planner<'_> {
     ) -> Result<Vec<(usize, Given)>> {
         let mut set: Vec<(usize, Given)> = Vec::new();
         for (place, value) in assignments_of(assignments, &|name| column_place(schema, name))? {
-            set.push((place, self.given(value, schema, place, scope, "UPDATE")?));
+            set.push((place, self.given(&value, schema, place, scope, "UPDATE")?));
         }
         Ok(set)
     }
@@ -558,36 +559,6 @@ pub(crate) fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<us
         [column] => Ok(schema.index_of(column)?),
         _ => Err(unsupported(format!("the column {name}"))),
     }
-}
-
-/// The columns that an UPDATE sets, by the places that `place` finds, and their expressions.
-pub(crate) fn assignments_of<'a>(
-    assignments: &'a [ast::Assignment],
-    place: &dyn Fn(&ast::ObjectName) -> Result<usize>,
-) -> Result<Vec<(usize, &'a ast::Expr)>> {
-    let mut set: Vec<(usize, &ast::Expr)> = Vec::new();
-    for assignment in assignments {
-        let (names, values) = match (&assignment.target, &assignment.value) {
-            (ast::AssignmentTarget::ColumnName(name), value) => {
-                (std::slice::from_ref(name), std::slice::from_ref(value))
-            }
-            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values))
-                if names.len() == values.len() =>
-            {
-                (names.as_slice(), values.as_slice())
-            }
-            _ => return Err(unsupported(assignment)),
-        };
-        for (name, value) in names.iter().zip(values) {
-            let place = place(name)?;
-            if set.iter().any(|(at, _)| *at == place) {
-                let message = format!("multiple assignments to same column \"{name}\"");
-                return Err(SqlError::new(state::SYNTAX_ERROR, message));
-            }
-            set.push((place, value));
-        }
-    }
-    Ok(set)
 }
 
 /// The unique constraints of a table.

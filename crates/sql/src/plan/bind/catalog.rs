@@ -77,6 +77,25 @@ impl Binder<'_, '_> {
         }
     }
 
+    /// The cast of a vector such as `pg_index.indkey` to text: its elements with spaces between.
+    pub(crate) fn vector_as_text(
+        &mut self,
+        inner: &ast::Expr,
+        data_type: &ast::DataType,
+    ) -> Result<Option<Typed>> {
+        let is_text = matches!(data_type, ast::DataType::Text | ast::DataType::Varchar(None));
+        let is_name = matches!(inner, ast::Expr::Identifier(_) | ast::Expr::CompoundIdentifier(_));
+        if !is_text || !is_name {
+            return Ok(None);
+        }
+        let bound = self.bind(inner)?;
+        if self.mark_of(&bound.expr) != Some(Mark::Vector) {
+            return Ok(None);
+        }
+        let space = Typed::new(Expr::Const(Value::text(" ")), Type::TEXT);
+        self.call("array_to_string", vec![bound, space]).map(Some)
+    }
+
     /// Converts an array of names to one of their numbers.
     fn object_casts(&mut self, list: &str, kind: &str) -> Result<Typed> {
         let names = crate::types::text_format::from_text_in(list, Type::TEXT.array(), self.zone())?;

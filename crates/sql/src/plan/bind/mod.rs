@@ -205,6 +205,9 @@ impl<'b, 'a> Binder<'b, 'a> {
                 array: false,
                 format: None,
             } => self.bind_cast(inner, data_type),
+            // A row is NULL, or not NULL, if each of its columns is.
+            E::IsNull(inner) if let Some(row) = row_of(inner) => self.row_is_null(&row, false),
+            E::IsNotNull(inner) if let Some(row) = row_of(inner) => self.row_is_null(&row, true),
             E::IsNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), false)),
             E::IsNotNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), true)),
             E::IsTrue(inner) => self.is(inner, Some(true), false),
@@ -326,6 +329,9 @@ impl<'b, 'a> Binder<'b, 'a> {
         }
         if let Some(name) = self.object_as_text(inner, data_type)? {
             return Ok(name);
+        }
+        if let Some(elements) = self.vector_as_text(inner, data_type)? {
+            return Ok(elements);
         }
         let (ty, modifiers) = self.planner.cut(data_type)?;
         self.cast_with(inner, ty, modifiers)
@@ -478,6 +484,14 @@ impl<'b, 'a> Binder<'b, 'a> {
             }
             other => return Err(unsupported(format!("the literal {other}"))),
         })
+    }
+
+    fn row_is_null(&mut self, row: &[ast::Expr], negated: bool) -> Result<Typed> {
+        let mut all = Vec::with_capacity(row.len());
+        for column in row {
+            all.push(Expr::IsNull(Box::new(self.bind_closed(column)?.0), negated));
+        }
+        Ok(Typed::new(Expr::And(all), Type::BOOL))
     }
 
     fn is(&mut self, inner: &ast::Expr, wanted: Option<bool>, negated: bool) -> Result<Typed> {

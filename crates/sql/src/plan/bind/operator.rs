@@ -462,6 +462,11 @@ impl Binder<'_, '_> {
                 return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
             }
         };
+        // Numbers are compared as they are.
+        let element = match left.ty {
+            Some(ty) if rank(ty).is_none() => common(ty, element).unwrap_or(element),
+            _ => element,
+        };
         let array = self.settle(right, element.array(), Strength::Implicit)?;
         let left = match left.ty {
             Some(ty) if rank(ty).is_some() && rank(element).is_some() => left.expr,

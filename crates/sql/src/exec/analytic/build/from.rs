@@ -210,6 +210,9 @@ impl Planner<'_> {
         self.outer.pop();
         self.whole()?.outer.pop();
         let relation = relation?;
+        // FROM is before groups: what it reads is read by no subquery of the clauses after it.
+        let is_before = |column: &Column| before.cols.iter().any(|col| col.column == *column);
+        self.whole()?.folded.get_mut().retain(|column| !is_before(column));
         check_outer_joins(&relation.plan)?;
         check_groups_and_windows(&relation.plan, true)?;
         let outer_ref_columns = relation.plan.all_out_ref_exprs();
