@@ -14,14 +14,45 @@ pub(crate) const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// The supported fields, longer ones before their prefixes.
-const FIELDS: [&str; 43] = [
-    "HH24", "HH12", "HH", "MI", "MS", "US", "SSSS", "SS", "AM", "PM", "am", "pm", "YYYY", "YYY", "YY",
-    "IYYY", "MONTH", "Month", "month", "MON", "Mon", "mon", "MM", "DAY", "Day", "day", "DDD", "DD", "DY",
-    "Dy", "dy", "D", "IW", "WW", "Q", "CC", "J", "TZ", "tz", "OF", "ID", "W", "Y",
+const FIELDS: [&str; 61] = [
+    "HH24", "HH12", "HH", "MI", "MS", "US", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6", "SSSSS", "SSSS", "SS",
+    "AM", "PM", "am", "pm", "A.M.", "P.M.", "a.m.", "p.m.", "YYYY", "YYY", "YY", "IYYY", "IYY", "IY",
+    "MONTH", "Month", "month", "MON", "Mon", "mon", "MM", "DAY", "Day", "day", "DDD", "DD", "DY", "Dy", "dy",
+    "D", "IDDD", "ID", "IW", "I", "WW", "W", "Q", "CC", "J", "RM", "rm", "TZ", "tz", "OF", "Y,YYY", "Y",
 ];
 
 /// Fields of PostgreSQL that are not supported.
-const REFUSED: [&str; 5] = ["RM", "rm", "BC", "AD", "TH"];
+const REFUSED: [&str; 10] = ["BC", "AD", "bc", "ad", "B.C.", "A.D.", "b.c.", "a.d.", "TZH", "TZM"];
+
+/// The months in Roman numerals.
+const ROMAN: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
+
+/// The first digits of microseconds below a second: `FF1` to `FF6`.
+fn fraction(field: &str, micros: i64) -> (i64, usize) {
+    let digits = field.trim_start_matches("FF").parse().unwrap_or(6);
+    (micros % 1_000_000 / 10_i64.pow(6 - digits), digits as usize)
+}
+
+/// The ending of an ordinal number.
+fn ordinal(number: i64) -> &'static str {
+    match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    }
+}
+
+/// Half of the day, in the way of the field.
+fn half(field: &str, is_first: bool) -> String {
+    let letters = if field.contains('.') { ["a.m.", "p.m."] } else { ["am", "pm"] };
+    let [first, second] = letters.map(|text| match field.starts_with(char::is_uppercase) {
+        true => text.to_uppercase(),
+        false => text.to_owned(),
+    });
+    if is_first { first } else { second }
+}
 
 /// Source of the field values.
 trait Fields {
@@ -42,9 +73,13 @@ impl Fields for Interval {
             "HH12" | "HH" => number(hour % 12, 2),
             "MI" => number(minute, 2),
             "SS" => number(second, 2),
-            "SSSS" => number(seconds, 0),
+            "SSSS" | "SSSSS" => number(seconds, 0),
             "MS" => number(self.micros % 1_000_000 / 1000, 3),
             "US" => number(self.micros % 1_000_000, 6),
+            _ if field.starts_with("FF") => {
+                let (value, width) = fraction(field, self.micros);
+                number(value, width)
+            }
             "YYYY" => number(years, 4),
             "YYY" => number(years % 1000, 3),
             "YY" => number(years % 100, 2),
@@ -52,8 +87,9 @@ impl Fields for Interval {
             "MM" => number(months, 2),
             "DD" => number(days, 2),
             "DDD" => number((years * 12 + months) * 30 + days, 3),
-            "AM" | "PM" => Ok((if hour % 24 < 12 { "AM" } else { "PM" }.to_owned(), 0)),
-            "am" | "pm" => Ok((if hour % 24 < 12 { "am" } else { "pm" }.to_owned(), 0)),
+            "AM" | "PM" | "am" | "pm" | "A.M." | "P.M." | "a.m." | "p.m." => {
+                Ok((half(field, hour % 24 < 12), 0))
+            }
             _ => {
                 let message = "invalid format specification for an interval value";
                 Err(SqlError::new(state::INVALID_DATETIME_FORMAT, message)
@@ -108,28 +144,40 @@ impl Moment {
             // Full names are padded to the longest one.
             (if short { text } else { format!("{text:<9}") }, 0)
         };
-        let half = if hour < 12 { "am" } else { "pm" };
         match field {
             "HH24" => number(hour, 2),
             "HH12" | "HH" => number((hour + 11) % 12 + 1, 2),
             "MI" => number(minute, 2),
             "SS" => number(second, 2),
-            "SSSS" => number(seconds, 0),
+            "SSSS" | "SSSSS" => number(seconds, 0),
             "MS" => number(self.micros % 1_000_000 / 1000, 3),
             "US" => number(self.micros % 1_000_000, 6),
-            "AM" | "PM" => (half.to_uppercase(), 0),
-            "am" | "pm" => (half.to_owned(), 0),
+            _ if field.starts_with("FF") => {
+                let (value, width) = fraction(field, self.micros);
+                number(value, width)
+            }
+            "AM" | "PM" | "am" | "pm" | "A.M." | "P.M." | "a.m." | "p.m." => (half(field, hour < 12), 0),
             "YYYY" => number(self.year, 4),
+            "Y,YYY" => (format!("{},{:03}", self.year / 1000, self.year % 1000), 0),
             "YYY" => number(self.year % 1000, 3),
             "YY" => number(self.year % 100, 2),
             "Y" => number(self.year % 10, 1),
             "IYYY" => number(civil::iso_week(self.days).0, 4),
+            "IYY" => number(civil::iso_week(self.days).0 % 1000, 3),
+            "IY" => number(civil::iso_week(self.days).0 % 100, 2),
+            "I" => number(civil::iso_week(self.days).0 % 10, 1),
             "IW" => number(civil::iso_week(self.days).1, 2),
             "MM" => number(self.month, 2),
             "DD" => number(self.day, 2),
             "DDD" => number(self.of_year(), 3),
             "D" => number(self.weekday() + 1, 0),
             "ID" => number(self.days - civil::monday(self.days) + 1, 0),
+            "IDDD" => {
+                let week = civil::iso_week(self.days).1;
+                number((week - 1) * 7 + self.days - civil::monday(self.days) + 1, 3)
+            }
+            "RM" => (format!("{:<4}", name(&ROMAN, self.month - 1)), 0),
+            "rm" => (format!("{:<4}", name(&ROMAN, self.month - 1).to_lowercase()), 0),
             "WW" => number((self.of_year() - 1) / 7 + 1, 2),
             "W" => number((self.day - 1) / 7 + 1, 0),
             "Q" => number((self.month + 2) / 3, 0),
@@ -207,6 +255,13 @@ fn filled(source: &dyn Fields, template: &str) -> Result<String> {
                 out += &if fills { filled_up(&text, width) } else { text.trim_end().to_owned() };
                 rest = rest.get(field.len()..).unwrap_or_default();
                 fills = true;
+                if let Ok(number) = text.parse::<i64>() {
+                    if let Some(behind) = rest.strip_prefix("th") {
+                        (out, rest) = (out + ordinal(number), behind);
+                    } else if let Some(behind) = rest.strip_prefix("TH") {
+                        (out, rest) = (out + &ordinal(number).to_uppercase(), behind);
+                    }
+                }
             }
             None => {
                 out.push(c);

@@ -34,6 +34,15 @@ fn unit(name: &str) -> Option<(f64, f64, f64)> {
     }
 }
 
+/// Months of a number of units; the fraction of a year becomes whole months.
+fn months_of(number: f64, unit: f64) -> f64 {
+    if unit < 12.0 {
+        number * unit
+    } else {
+        number.trunc() * unit + (number.fract() * unit).round_ties_even()
+    }
+}
+
 /// An interval of parts with fractions: a month's become days, a day's become microseconds. `None` on
 /// overflow.
 fn of(months: f64, days: f64, micros: f64) -> Option<Interval> {
@@ -81,7 +90,7 @@ pub(crate) fn parse(text: &str, field: Option<&str>) -> Option<Interval> {
             None => return None,
         };
         let unit = unit(name)?;
-        months += number * unit.0;
+        months += months_of(number, unit.0);
         days += number * unit.1;
         micros += number * unit.2;
     }
@@ -109,7 +118,7 @@ fn parse_iso(text: &str) -> Option<Interval> {
         while let Some(number) = pairs.next() {
             let number: f64 = number.parse().ok()?;
             match (pairs.next()?.to_ascii_uppercase().as_str(), is_time) {
-                ("Y", false) => months += number * 12.0,
+                ("Y", false) => months += months_of(number, 12.0),
                 ("M", false) => months += number,
                 ("W", false) => days += number * 7.0,
                 ("D", false) => days += number,
@@ -192,13 +201,30 @@ pub(crate) fn times(interval: Interval, factor: f64) -> Option<Interval> {
             micros: micros.checked_mul(whole.into())?,
         });
     }
-    of(f64::from(months) * factor, f64::from(days) * factor, micros as f64 * factor)
+    scaled(f64::from(months) * factor, f64::from(days) * factor, micros as f64 * factor)
+}
+
+/// An interval of the parts of a product or quotient. The rest of a month, in days, and that of a day, in seconds, are
+/// rounded to six digits before they are carried.
+///
+/// Source: PostgreSQL 15, `interval_mul` of `timestamp.c`.
+fn scaled(months: f64, days: f64, micros: f64) -> Option<Interval> {
+    const DAY_SECONDS: f64 = 86_400.0;
+    let rounded = |value: f64| (value * 1e6).round_ties_even() / 1e6;
+    let of_month = rounded(months.fract() * f64::from(DAYS_OF_MONTH));
+    let seconds = rounded((days.fract() + of_month.fract()) * DAY_SECONDS);
+    let carried = (seconds / DAY_SECONDS).trunc();
+    let days = days.trunc() + carried + of_month.trunc();
+    let micros = (micros + (seconds - carried * DAY_SECONDS) * SECOND).round_ties_even();
+    let fits = |value: f64, max: f64| value.is_finite() && value.abs() <= max;
+    let all = fits(months, i32::MAX.into()) && fits(days, i32::MAX.into()) && fits(micros, 9e18);
+    all.then(|| Interval { months: months.trunc() as i32, days: days as i32, micros: micros as i64 })
 }
 
 /// Divides an interval; `None` for a division by zero or overflow.
 pub(crate) fn divided(interval: Interval, divisor: f64) -> Option<Interval> {
     let Interval { months, days, micros } = interval;
-    of(f64::from(months) / divisor, f64::from(days) / divisor, micros as f64 / divisor)
+    scaled(f64::from(months) / divisor, f64::from(days) / divisor, micros as f64 / divisor)
 }
 
 /// Adds an interval to an instant; both in microseconds since 1970. Infinities are unchanged. `None` on

@@ -46,6 +46,12 @@ impl Binder<'_, '_> {
             },
             _ => return Err(unsupported(whole)),
         };
+        // Of `MINUTE TO SECOND`, two numbers are minutes and seconds.
+        let is_of_minutes = matches!(leading_field, Some(ast::DateTimeField::Minute)) && last_field.is_some();
+        let text = match text.trim().split(':').count() {
+            2 if is_of_minutes => &format!("00:{}", text.trim()),
+            _ => text,
+        };
         let least =
             last_field.as_ref().or(leading_field.as_ref()).map(|field| field.to_string().to_lowercase());
         let digits = fractional_seconds_precision.or(*leading_precision);
