@@ -1,4 +1,4 @@
-//! What an UPDATE sets: columns, and lists of columns.
+//! The columns and lists of columns that an UPDATE sets.
 //!
 //! ```text
 //! SET (a, b) = (x, y), SET (a, b) = ROW(x, y)   is   SET a = x, b = y
