@@ -135,10 +135,9 @@ impl World {
 
     /// Runs a step of checkpoint maintenance on a node.
     pub(super) fn upkeep(&self, member: &Member) -> Check {
-        let is_paused = |member: &Member| self.now() < member.trouble.lock().paused_until;
-        // A node that is away until the log is trimmed would begin with a checkpoint of other contents: docs/cluster.md, "Limits".
-        let differs = member.trouble.lock().differs;
-        if is_paused(member) || differs && self.members().iter().any(is_paused) {
+        // A node that begins with a checkpoint of other contents before it is withdrawn differs, too: docs/cluster.md, "Limits".
+        let is_away = self.now() < member.trouble.lock().paused_until;
+        if is_away || member.trouble.lock().differs {
             return Ok(());
         }
         let Some(used) = member.begin() else { return Ok(()) };
