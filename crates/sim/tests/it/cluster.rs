@@ -7,7 +7,7 @@ use crate::{find_nothing, run_twice};
 #[test]
 fn twenty_seeds_of_a_cluster_lose_nothing_and_agree() {
     let (mut leaders, mut unknown, mut statements, mut distortions) = (0, 0, 0, 0);
-    for run in find_nothing(1..=20, |seed| run_cluster(seed, 2, false)) {
+    for run in find_nothing(81..=100, |seed| run_cluster(seed, 2, false)) {
         assert!(run.counts.commits > 0 && run.counts.reads > 0, "{:?}", run.counts);
         leaders += run.counts.leaders;
         unknown += run.counts.unknown;
