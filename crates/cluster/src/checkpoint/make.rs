@@ -257,9 +257,11 @@ impl Checkpoints {
         // An error may mean that it was created.
         let found = self.store.read(&name)?;
         let is_ours = found.as_ref().is_some_and(|object| *object == manifest.encode());
+        let was_created = is_ours || is_created == Ok(true);
         match (is_created, found) {
-            // A newer one: this node was slow, and what this checkpoint needs may be gone.
-            _ if is_ours && self.numbers()?.first() != Some(&number) => {
+            // A newer one: this node was slow. What this checkpoint needs may be gone, and its manifest deleted, or created
+            // again by another slow node.
+            _ if was_created && self.numbers()?.first() != Some(&number) => {
                 Err(CheckpointError::Outrun { number })
             }
             _ if is_ours => Ok(()),

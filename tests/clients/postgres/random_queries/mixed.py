@@ -6,8 +6,10 @@ NUMBERS = ["NULL", "'1'", "'2.5'", "1", "2", "2.5", "3000000000", "1::smallint",
            "NULL::int", "NULL::numeric", "NULL::float8"]
 MOMENTS = ["NULL", "'2024-01-31'", "date '2024-01-31'", "timestamp '2024-01-31 10:00'", "timestamptz '2024-01-31 10:00+00'", "NULL::date", "NULL::timestamp"]
 TEXTS = ["NULL", "'a'", "'2'", "''", "'b'::text", "'c'::varchar(3)", "NULL::text", "upper('d')"]
-OTHERS = ["NULL", "'[1]'", "'{1}'", "true", "'t'", "'[1]'::jsonb", "'{\"a\": 1}'::jsonb", "ARRAY[1]", "ARRAY[2.5]", "ARRAY[]::int[]", "interval '1 day'", "'1 day'", "NULL::jsonb"]
-POOLS = [NUMBERS, NUMBERS, NUMBERS, MOMENTS, TEXTS, OTHERS]
+OTHERS = ["NULL", "'[1]'", "'{1}'", "true", "'t'", "'[1]'::jsonb", "'{\"a\": 1}'::jsonb", "ARRAY[1]", "ARRAY[2.5]", "ARRAY[]::int[]", "NULL::jsonb"]
+#: Not next to brackets, which PostgreSQL ignores in an interval.
+SPANS = ["NULL", "'1 day'", "'90 minutes'", "interval '1 day'", "interval '2 hours'", "NULL::interval"]
+POOLS = [NUMBERS, NUMBERS, NUMBERS, MOMENTS, TEXTS, OTHERS, SPANS]
 SET_OPERATIONS = ["UNION", "UNION ALL", "UNION ALL", "UNION ALL", "INTERSECT", "EXCEPT"]
 
 
