@@ -259,7 +259,7 @@ impl Checkpoints {
         let is_ours = found.as_ref().is_some_and(|object| *object == manifest.encode());
         let was_created = is_ours || is_created == Ok(true);
         match (is_created, found) {
-            // A newer one: this node was slow. What this checkpoint needs may be gone, and its manifest deleted, or created
+            // A newer one: this node was slow. The blocks of this checkpoint may be gone, and its manifest deleted, or created
             // again by another slow node.
             _ if was_created && self.numbers()?.first() != Some(&number) => {
                 Err(CheckpointError::Outrun { number })
