@@ -343,12 +343,17 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
     Ok(statements)
 }
 
+/// Runs a step that descends into a statement, on a larger stack if little of that of the thread is left.
+pub(crate) fn with_stack<R>(step: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(STACK_NEEDED, 2 * STACK_NEEDED, step)
+}
+
 /// The statements of some tokens. Takes a larger stack for nested ones if little of that of the thread is left.
 ///
 /// # Errors
 /// 42601, 54001.
 pub(crate) fn parsed(tokens: Vec<TokenWithSpan>) -> Result<Vec<ast::Statement>> {
-    stacker::maybe_grow(STACK_NEEDED, 2 * STACK_NEEDED, || {
+    with_stack(|| {
         let dialect = Bounded::of(&tokens);
         let mut parser =
             Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);

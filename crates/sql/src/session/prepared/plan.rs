@@ -32,6 +32,7 @@ use crate::session::notify::NotifyCall;
 use crate::session::{explain, rights};
 use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
+use crate::syntax::parse::with_stack;
 use crate::syntax::statements::Utility;
 use crate::types::executor::Executor;
 use crate::types::outcome::ResultColumn;
@@ -95,7 +96,7 @@ impl Prepared {
             Arc::make_mut(&mut standing.settings).executor = Executor::Auto;
         }
         let mut planner = Planner::beside(access, Params::declared(declared), standing);
-        let (plan, columns) = Self::plan_one(&statement, &mut planner)?;
+        let (plan, columns) = with_stack(|| Self::plan_one(&statement, &mut planner))?;
         let whole = match (&plan, statement.sql()) {
             (Plan::Select(select), Some(ast::Statement::Query(query)))
                 if query.locks.is_empty()

@@ -38,8 +38,27 @@ impl Planner<'_> {
             ast::SetQuantifier::None | ast::SetQuantifier::Distinct => false,
             other => return Err(unsupported(format!("{op} {other}"))),
         };
-        let relations = (self.set_expr(left)?, self.set_expr(right)?);
-        let (left, right) = self.matched(&op.to_string(), (left, right), relations)?;
+        let relations = self.operands(left, right)?;
+        self.combined(op, all, (left, right), relations)
+    }
+
+    /// Plans both queries. They nest as deep as a statement has set operations, so nothing else is on the stack meanwhile.
+    #[inline(never)]
+    fn operands(&mut self, left: &ast::SetExpr, right: &ast::SetExpr) -> Result<Box<(Relation, Relation)>> {
+        let left = Box::new(self.set_expr(left)?);
+        let right = Box::new(self.set_expr(right)?);
+        Ok(Box::new((*left, *right)))
+    }
+
+    #[inline(never)]
+    fn combined(
+        &mut self,
+        op: ast::SetOperator,
+        all: bool,
+        bodies: (&ast::SetExpr, &ast::SetExpr),
+        relations: Box<(Relation, Relation)>,
+    ) -> Result<Relation> {
+        let (left, right) = self.matched(&op.to_string(), bodies, *relations)?;
         match op {
             ast::SetOperator::Union => {
                 let builder = LogicalPlanBuilder::from(left.plan).union(right.plan);
